@@ -5,7 +5,8 @@ shard, and 100 spread over all. `python benchmarks/forget.py CORPUS_FOLDER`
 
 With `--gigabytes N` it is built of so much text, copies of the corpus, changed as those of dedup_scale.py: in a
 letter every 97 bytes but for every fifth document. Its shards have 16 MiB; verify and purge are left out: they
-search every file of a build.
+search every file of a build. `--formats numpy --tokenizer r50k_base` builds one format of two-byte ids: 4 GB need 41 GB
+of disk so, and 120 with four formats of four-byte ids. What no build needs any more is removed before the next one.
 """
 
 from __future__ import annotations
@@ -24,33 +25,36 @@ import orjson
 from results import write_result
 
 from corpusmill.builds.local import build_dataset
-from corpusmill.config import DatasetConfig, check_config
+from corpusmill.config import DatasetConfig, check_config, work_of
 from corpusmill.documents.compression import open_decompressed
 from corpusmill.documents.text_shard import open_text_shard
+from corpusmill.engine.garbage import find_garbage, remove_garbage
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.forgetting.purge import purge
-from corpusmill.stages.graph import open_build
+from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.retention import find_old_versions, remove_old_version
 from corpusmill.verify import verify_build
 
 DOCUMENTS = 100
+EXPORTS = {
+    "webdataset": {"context_tokens": 2049, "contexts_per_shard": 100},
+    "numpy": {"tokens_per_shard": 1_000_000},
+    "megatron": {"part_bytes": "4MiB"},
+    "nanoset": {"file_bytes": "4MiB"},
+}
 STEP_BYTES = 97  # from one changed letter to the next
 
 
-def config_of(corpus: Path, root: Path, listed: Path | None, shard_bytes: str) -> DatasetConfig:
+def config_of(asked: argparse.Namespace, corpus: Path, root: Path, listed: Path | None) -> DatasetConfig:
     """The configuration, with a list or without one."""
     return check_config(
         {
             "name": "forget",
-            "source": {"paths": [str(corpus)], "shard_bytes": shard_bytes},
+            "source": {"paths": [str(corpus)], "shard_bytes": "16MiB" if asked.gigabytes else "1MiB"},
             "dedup": {"mode": "remove", "minimum_bytes": 500},
-            "tokenizer": {"name": "cl100k_base"},
+            "tokenizer": {"name": asked.tokenizer},
             "shuffle": {"seed": 7},
-            "exports": {
-                "webdataset": {"context_tokens": 2049, "contexts_per_shard": 100},
-                "numpy": {"tokens_per_shard": 1_000_000},
-                "megatron": {"part_bytes": "4MiB"},
-                "nanoset": {"file_bytes": "4MiB"},
-            },
+            "exports": {name: EXPORTS[name] for name in asked.formats},
             "destinations": [{"path": str(root / "outputs")}],
             "work_folder": str(root / "work"),
             **({"forget": {"path": str(listed), "copies": "also"}} if listed else {}),
@@ -103,6 +107,14 @@ def steps_of(build: RunnableBuild) -> dict[str, str]:
     return counts
 
 
+def remove_rest(config: DatasetConfig) -> None:
+    """Remove step folders and versions that the newest build does not need."""
+    work = work_of(config)
+    remove_garbage(work, GRAPH, find_garbage(work, GRAPH, config=config))
+    for version in find_old_versions(config, 1):
+        remove_old_version(version)
+
+
 def chosen_ids(build: RunnableBuild, *, spread: bool) -> list[str]:
     """The ids of documents: of one shard, or some of every shard."""
     shards = build.units("index") if spread else build.units("index")[:1]
@@ -122,9 +134,11 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--gigabytes", type=float, default=0, help="of text; 0: the corpus itself")
     parser.add_argument("--scratch", type=Path, help="where to build (default: where temporary files are)")
+    parser.add_argument("--formats", nargs="+", choices=EXPORTS, default=list(EXPORTS))
+    parser.add_argument("--tokenizer", default="cl100k_base")
     asked = parser.parse_args()
-    corpus, shard_bytes = asked.corpus, "16MiB" if asked.gigabytes else "1MiB"
-    figures: dict[str, Any] = {}
+    corpus = asked.corpus
+    figures: dict[str, Any] = {"formats": asked.formats, "tokenizer": asked.tokenizer}
     with tempfile.TemporaryDirectory(dir=asked.scratch) as folder:
         root = Path(folder)
         decompress(corpus, root / "corpus")
@@ -132,13 +146,14 @@ def main() -> None:
         if asked.gigabytes:
             write_copies(corpus, root / "copies", round(asked.gigabytes * 1e9))
             corpus = root / "copies"
-        built, seconds = timed(lambda: open_build(build_dataset(config_of(corpus, root, None, shard_bytes), workers=1)))
+        built, seconds = timed(lambda: open_build(build_dataset(config_of(asked, corpus, root, None), workers=1)))
         figures["first_build"] = {
             "cpu_seconds": seconds,
             "text_bytes": built.total("index", "text_bytes_out"),
             "documents": built.total("index", "documents_out"),
             "shards": len(built.units("index")),
         }
+        print(json.dumps(figures), flush=True)
         listed = root / "list.jsonl"
         chosen = {
             name: chosen_ids(built, spread=name != "of_one_shard")
@@ -147,7 +162,7 @@ def main() -> None:
         for name, ids in chosen.items():
             before = listed.read_text() if listed.exists() else ""
             listed.write_text(before + "".join(json.dumps({"id": token}) + "\n" for token in ids))
-            config = config_of(corpus, root, listed, shard_bytes)
+            config = config_of(asked, corpus, root, listed)
             again, seconds = timed(lambda config=config: open_build(build_dataset(config, workers=1)))
             figures[name] = {
                 "documents": len(ids),
@@ -156,7 +171,9 @@ def main() -> None:
                 "of_a_build_from_scratch": round(seconds / figures["first_build"]["cpu_seconds"], 3),
                 "steps_that_ran": steps_of(again),
             }
+            print(json.dumps(figures[name]), flush=True)
             if asked.gigabytes:
+                remove_rest(config)
                 continue
             verified, verifying = timed(lambda build=again: verify_build(build))
             purged, purging = timed(lambda build=again: purge(build))
@@ -169,7 +186,8 @@ def main() -> None:
                 "remains": len(purged.remains),
             }
     print(json.dumps(figures, indent=1))
-    name = "forget_gigabytes" if asked.gigabytes else "forget"
+    kind = "_of_one_format" if len(asked.formats) == 1 else ""
+    name = f"forget_gigabytes{kind}" if asked.gigabytes else "forget"
     write_result(name, "forgetting 100 documents runs again what held them, and what follows from it", figures)
 
 

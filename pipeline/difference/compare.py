@@ -56,11 +56,11 @@ def compare_versions(
         "documents": None if counted is None else _outcomes(counted.sum(axis=0), told_by),
         "sources": by_source,
         "files": {"equal": same, "different": len(both) - same, "lost": alone[0], "gained": alone[1]},
-        "stated": _differing(
+        "stated": differing(
             *({key: version.description[key] for key in ("vocabulary", "formats")} for version in sides)
         ),
-        "settings": _differing(*(version.configuration for version in sides)),
-        "versions": _differing(*(version.made_by for version in sides)),
+        "settings": differing(*(version.configuration for version in sides)),
+        "versions": differing(*(version.made_by for version in sides)),
     }
 
 
@@ -103,7 +103,7 @@ def _outcomes(counted: Any, told_by: str) -> Plain:
     return {"all": plain(counted.sum(axis=0)), **outcomes, **({} if told_by == WORK else {"cut": None})}
 
 
-def _differing(old: Plain | None, new: Plain | None) -> Plain | None:
+def differing(old: Plain | None, new: Plain | None) -> Plain | None:
     """Dotted key -> both values, of those that are not equal."""
     if old is None or new is None:
         return None
@@ -113,9 +113,13 @@ def _differing(old: Plain | None, new: Plain | None) -> Plain | None:
 
 
 def _flat(values: Plain, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key -> value; of a list of mappings, as of steps, each entry by its number from 0."""
     for key, value in values.items():
+        entries = value if isinstance(value, list) and all(isinstance(entry, dict) for entry in value) else []
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{above}{key}.")
+        elif entries:
+            yield from _flat({f"{key}[{number}]": entry for number, entry in enumerate(entries)}, above)
         else:
             yield f"{above}{key}", value
 

@@ -9,7 +9,7 @@ Out: rows in the list, a log of requests and when each was fulfilled, places tha
     files --Finder--> the stretches in them                  finding.py, files.py
     a build --find_remains--> remains of forgotten documents remains.py
     old versions, folders --purge--> removed, out of reach   purge.py
-    objects of a bucket --search_bucket--> those with a text buckets.py
+    objects of a store --search_store--> those with a text   buckets.py
 
 The stages join, copies and filter (pipeline/stages) drop the documents.
 

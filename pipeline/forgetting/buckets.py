@@ -1,44 +1,48 @@
-"""What stands in buckets: every object is fetched, searched, and removed from this machine again."""
+"""What stands in stores: every object is streamed once and searched on the way."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from io import BufferedReader
+from typing import cast
 
-from corpusmill.forgetting.remains import Search
-from corpusmill.storage import Wanted, fetch, open_store
+from corpusmill.forgetting.remains import ForgottenPlace, Search
+from corpusmill.storage import Store, StoredFile, Wanted, open_once, open_store
 
-SCRATCH = ".purge"  # in the dataset's work folder: what a killed purge leaves there, the next one removes
+READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class SearchedObject:
-    """An object, by its name below the folder that was searched, and whether text of a forgotten document is in it."""
+    """An object, by its name below the folder that was searched, and the forgotten documents of which it has text."""
 
     name: str
     size_bytes: int
-    holds: bool
+    places: list[ForgottenPlace]
 
 
-def search_bucket(
-    folder: str, endpoint_url: str | None, search: Search, scratch: Path, wanted: Callable[[str], bool] = lambda _: True
+def search_store(
+    folder: str, endpoint_url: str | None, search: Search, wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[SearchedObject]:
-    """All objects below a folder in a bucket whose names are `wanted`, in order of name. Disk: the largest object.
+    """All objects below a folder in a bucket or on a hub whose names are `wanted`, in order of name.
 
-    Raises as the store does, SourceError for an object that changes meanwhile, and as the reader of its format does for
-    one that is damaged.
+    Each is compared with the store's own checksum, or read twice where there is none. Raises as the store does,
+    SourceError for an object that changes meanwhile, and UnsearchableError for one that is damaged.
     """
     store = open_store(folder, endpoint_url=endpoint_url)
-    try:
-        for file in sorted(store.list_files(), key=lambda file: file.name):
-            if wanted(file.name):
-                path = scratch / "object"
-                fetch(store, Wanted(file.name, file.size_bytes, file.identity), path, scratch / "partial")
-                yield SearchedObject(file.name, file.size_bytes, any(True for _ in search.in_files([path])))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    for file in sorted(store.list_files(), key=lambda file: file.name):
+        if wanted(file.name):
+            yield SearchedObject(file.name, file.size_bytes, search_object(store, file, search))
+
+
+def search_object(store: Store, file: StoredFile, search: Search) -> list[ForgottenPlace]:
+    """The forgotten documents of which text is in one object. Raises as search_store does."""
+    with open_once(store, Wanted(file.name, file.size_bytes, file.identity)) as stream:
+        places = search.in_stream(cast(BufferedReader, stream), where=f"{store.folder}/{file.name}")
+        while stream.read(READ_BYTES):  # what stands behind an archive's end counts for the checksum
+            pass
+    return places
 
 
 def kept_by_bucket(folder: str, endpoint_url: str | None) -> str:

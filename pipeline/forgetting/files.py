@@ -1,4 +1,8 @@
-"""The content of files: raw, decompressed, from archives and from tables."""
+"""The content of files and streams: raw, decompressed, from archives and from tables.
+
+Memory: blocks of 8 MiB, and of an archive its largest member. Disk: a table that comes as a stream, while it is read,
+since its index stands at its end.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,47 @@ import bz2
 import gzip
 import io
 import lzma
+import shutil
 import tarfile
+import tempfile
+import zlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, cast
+from contextlib import ExitStack
+from io import BufferedReader
+from typing import IO, BinaryIO, cast
 
 import numpy as np
 import orjson
 import zstandard
 
+from corpusmill.errors import CorruptDataError
 from corpusmill.forgetting.finding import Finder
 
 BLOCK_BYTES = 8 << 20
 GZIP, ZSTD, BZIP2, XZ, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ", b"PAR1"
+# A ValueError is pyarrow's of a table; of gzip and bzip2 some are OSErrors.
+FORMAT_ERRORS = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error, zstandard.ZstdError)
 TAR_MARK, TAR_AT = b"ustar", 257
 
 
-def strings_in(path: Path, finder: Finder) -> set[bytes]:
-    """The strings of a finder that stand in a file. OSError, EOFError or an error of the format if it is damaged."""
-    with path.open("rb") as file:
+class UnsearchableError(CorruptDataError):
+    """A file is damaged: what is in it cannot be searched."""
+
+
+def strings_in(file: BufferedReader, finder: Finder, *, where: object) -> set[bytes]:
+    """The strings of a finder that stand in a file, which is read from its beginning. A pipe will do.
+
+    OSError, and UnsearchableError for a file that is not whole in its own format.
+    """
+    try:
         return _strings_in(file, finder)
+    except FORMAT_ERRORS as error:
+        raise UnsearchableError(
+            "a file is damaged and cannot be searched", where=where, got=type(error).__name__
+        ) from None
 
 
-def _strings_in(file: BinaryIO, finder: Finder) -> set[bytes]:
+def _strings_in(file: BufferedReader, finder: Finder) -> set[bytes]:
     strings: set[bytes] = set()
     rest = b""
     for block in _blocks(file):
@@ -38,23 +60,22 @@ def _strings_in(file: BinaryIO, finder: Finder) -> set[bytes]:
     return strings
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    head = file.read(TAR_AT + len(TAR_MARK))
-    file.seek(0)
+def _blocks(file: BufferedReader) -> Iterator[bytes]:
+    head = file.peek(TAR_AT + len(TAR_MARK))
     if head.startswith(PARQUET):
         yield from _rows(file)
-    elif head[TAR_AT:] == TAR_MARK:
-        with tarfile.open(fileobj=file, mode="r:") as archive:
+    elif head[TAR_AT:].startswith(TAR_MARK):
+        with tarfile.open(fileobj=file, mode="r:" if file.seekable() else "r|") as archive:
             for member in archive:
                 if content := archive.extractfile(member):
-                    yield from _blocks(io.BytesIO(content.read()))
+                    yield from _blocks(io.BufferedReader(io.BytesIO(content.read())))
     else:
         stream = _opened(file, head)
         while block := stream.read(BLOCK_BYTES):
             yield block
 
 
-def _opened(file: BinaryIO, head: bytes) -> BinaryIO:
+def _opened(file: BufferedReader, head: bytes) -> BinaryIO:
     if head.startswith(GZIP):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if head.startswith(ZSTD):
@@ -64,8 +85,13 @@ def _opened(file: BinaryIO, head: bytes) -> BinaryIO:
     return cast(BinaryIO, lzma.LZMAFile(file)) if head.startswith(XZ) else file
 
 
-def _rows(file: BinaryIO) -> Iterator[bytes]:
+def _rows(file: BufferedReader) -> Iterator[bytes]:
     import pyarrow.parquet as pq
 
-    for batch in pq.ParquetFile(file).iter_batches(1 << 10, use_threads=False):
-        yield orjson.dumps(batch.to_pylist(), default=str)
+    with ExitStack() as closing:
+        table: IO[bytes] = file
+        if not file.seekable():
+            table = closing.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(file, table)
+        for batch in pq.ParquetFile(table).iter_batches(1 << 10, use_threads=False):
+            yield orjson.dumps(batch.to_pylist(), default=str)

@@ -28,7 +28,7 @@ from corpusmill.engine.build import COMMON
 from corpusmill.engine.garbage import abandoned_attempt, find_garbage, remove_garbage, superseded
 from corpusmill.engine.runs import DELIVERED, delivered_versions
 from corpusmill.errors import CorpusmillError, PermanentError
-from corpusmill.forgetting.buckets import SCRATCH, kept_by_bucket, search_bucket
+from corpusmill.forgetting.buckets import kept_by_bucket, search_store
 from corpusmill.forgetting.remains import HOLDS_SOURCES, Search, files_below, forgotten_documents, search_for
 from corpusmill.ledger import give_back
 from corpusmill.mirrored import SCHEME, address_of, place_of
@@ -162,8 +162,8 @@ def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
     def of_others(name: str) -> bool:
         return name.startswith(f"{OUTPUTS}/") and not f"{address}/{name}".startswith(tuple(own))
 
-    for attempt in search_bucket(address, None, search, build.work / SCRATCH, of_others):
-        if attempt.holds:
+    for attempt in search_store(address, None, search, of_others):
+        if attempt.places:
             yield build.work.joinpath(*PurePosixPath(attempt.name).parts[:3])
 
 
@@ -196,10 +196,10 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
     for folder, endpoint_url in _buckets(build):
         # What of the work folder cannot be read is an error: nothing would be proven.
         with nullcontext() if folder == address_of(build.work) else _noted(done, folder):
-            for name in search_bucket(folder, endpoint_url, search, build.work / SCRATCH):
+            for item in search_store(folder, endpoint_url, search):
                 done.searched_files += 1
-                done.searched_bytes += name.size_bytes
-                done.remains += [f"{folder}/{name.name}"] if name.holds else []
+                done.searched_bytes += item.size_bytes
+                done.remains += [f"{folder}/{item.name}"] if item.places else []
 
 
 @contextmanager

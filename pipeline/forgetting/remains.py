@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,12 +50,24 @@ class Search:
     unsearchable: int
 
     def in_files(self, paths: Iterable[Path]) -> Iterator[tuple[Path, list[ForgottenPlace]]]:
-        """The files in which some of it stands, with the documents. Errors of files that cannot be read are raised."""
-        by_form = {form: stretch.document for stretch in self.stretches for form in stretch.forms}
-        finder = Finder(by_form)
+        """The files in which some of it stands, with the documents. Raises as in_stream does."""
         for path in paths:
-            if strings := strings_in(path, finder):
-                yield path, [self.places[number] for number in sorted({by_form[string] for string in strings})]
+            with path.open("rb") as file:
+                if places := self.in_stream(file, where=path):
+                    yield path, places
+
+    def in_stream(self, file: BufferedReader, *, where: object) -> list[ForgottenPlace]:
+        """The documents of which some stands in a file. OSError; UnsearchableError for a file that is damaged."""
+        strings = strings_in(file, self._finder, where=where)
+        return [self.places[number] for number in sorted({self._by_form[string] for string in strings})]
+
+    @cached_property
+    def _by_form(self) -> dict[bytes, int]:
+        return {form: stretch.document for stretch in self.stretches for form in stretch.forms}
+
+    @cached_property
+    def _finder(self) -> Finder:
+        return Finder(self._by_form)
 
 
 def search_for(build: Build) -> Search:

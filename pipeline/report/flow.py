@@ -36,7 +36,7 @@ DROP = 20.0
 BEND = 7.0
 LABEL_LINE = 15.0
 MOST_LABELS = 4
-LETTER_WIDTH = 6.7
+LETTER_WIDTH = 6.1
 
 
 GRADIENTS = Markup(
@@ -134,11 +134,12 @@ def _draw_lane(lane: Lane, *, starts_left: bool) -> list[Markup]:
             marks.append(svg.text("count middle", ((x + NODE + next_x) / 2, lane.top - 7), lane.as_text(flow.out)))
     if lane.goes_on:
         marks.append(_band(lane, (last_x + NODE, WIDTH - RIGHT + 18), (last.out, last.out)))
-    # A label may run on to the next stage that has one.
-    labelled = [x for x, _, flow in lane.stages if flow.lost_total + flow.gained_total]
+    # A label may run on to the next stage that has one, and to the bar where the band ends.
+    taken = [x for x, _, flow in lane.stages if flow.lost_total + flow.gained_total]
+    taken += [] if lane.goes_on else [last_x]
     for x, stage, flow in lane.stages:
         marks += _draw_stage(lane, x, stage, flow)
-        room = min([other for other in labelled if other > x], default=WIDTH) - x - 2 * NODE
+        room = min([other for other in taken if other > x], default=WIDTH) - x - 2 * NODE
         marks += _draw_labels(lane, x, stage, flow, longest=int(room / LETTER_WIDTH))
     return marks
 

@@ -88,7 +88,7 @@ class Asked:
             with _clock(self.step.seconds) as restart:
                 for number, document in enumerate(batch):
                     restart()
-                    self._ask(answers, number, document, partial(self._instance, document, **self._with))
+                    self._ask(answers, number, batch, partial(self._instance, document, **self._with))
         return answers
 
     def _ask_batch(self, batch: Batch, answers: Answers) -> None:
@@ -111,7 +111,7 @@ class Asked:
             raise self._error("a step does not answer for every document", got, expected=f"{len(batch):,} answers")
         for number, answer in enumerate(given):
             if answer is not None and answer is not True:
-                self._ask(answers, number, batch[number], partial(_same, answer))
+                self._ask(answers, number, batch, partial(_same, answer))
 
     def _ask_singly(self, batch: Batch, answers: Answers) -> None:
         """A batch on which the step failed, a document at a time, so that the error names one."""
@@ -136,15 +136,15 @@ class Asked:
         gone = np.flatnonzero(codes)
         answers.dropped.update(zip(gone.tolist(), [labels[code] for code in codes[gone].tolist()], strict=True))
 
-    def _ask(self, answers: Answers, number: int, document: Document, ask: Callable[[], Any]) -> None:
+    def _ask(self, answers: Answers, number: int, batch: Batch, ask: Callable[[], Any]) -> None:
         try:
-            self._take(answers, number, document, ask())
+            self._take(answers, number, batch, ask())
         except MemoryError:
             raise
         except (Exception, SystemExit, _TooLongError) as error:
-            self._failed(answers, number, document, error)
+            self._failed(answers, number, batch[number], error)
 
-    def _take(self, answers: Answers, number: int, document: Document, answer: Any) -> None:
+    def _take(self, answers: Answers, number: int, batch: Batch, answer: Any) -> None:
         if answer is None or answer is True:
             return
         if answer is False:
@@ -153,9 +153,10 @@ class Asked:
             answers.dropped[number] = self._label(answer.reason)
         elif isinstance(answer, (str, Keep)):
             kept = answer if isinstance(answer, Keep) else Keep(answer)
-            text = _encoded(_edited(document.text, kept))
+            before = batch.text_of(number)
+            text = _edited(before, kept)
             attributes = _json(kept.attributes)
-            if text != document.text.encode():
+            if text != before:
                 answers.texts[number] = text
             if attributes:
                 answers.attributes[number] = attributes
@@ -210,19 +211,23 @@ def _same(answer: object) -> object:
     return answer
 
 
-def _edited(text: str, kept: Keep) -> str:
-    whole = text if kept.text is None else kept.text
+def _edited(text: bytes, kept: Keep) -> bytes:
+    """The text that a step gives a document, UTF-8."""
+    if kept.text is None and not kept.cut:
+        return text
+    whole = text.decode() if kept.text is None else kept.text
     if not isinstance(whole, str):
         raise _UnusableError(f"a text of type {type(whole).__name__}")
     if not kept.cut:
-        return whole
+        return _encoded(whole)
     spans = sorted(kept.cut)
     flat = [place for span in spans for place in span]
     if any(type(place) is not int for place in flat) or any(len(span) != 2 for span in spans):
         raise _UnusableError("stretches to cut that are not pairs of integers")
     if flat != sorted(flat) or flat[0] < 0 or flat[-1] > len(whole):
         raise _UnusableError(f"stretches to cut that overlap, or lie outside of a text of {len(whole):,} characters")
-    return "".join(whole[first:last] for first, last in zip([0, *flat[1::2]], [*flat[::2], len(whole)], strict=True))
+    stays = zip([0, *flat[1::2]], [*flat[::2], len(whole)], strict=True)
+    return _encoded("".join(whole[first:last] for first, last in stays))
 
 
 def _encoded(text: str) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from corpusmill.steps.answers import Answer, Batch, Drop
-from corpusmill.steps.c4_kernels import CHANGED, CURLY, DUMMY, LOREM, SCRIPT, SHORT, staying_lines
+from corpusmill.steps.c4_kernels import CHANGED, CURLY, DUMMY, LOREM, SCRIPT, SHORT, plain_bytes, staying_lines
 from corpusmill.steps.text_kernels import character_table
 
 REASONS = {CURLY: "curly bracket", DUMMY: "lorem ipsum", SHORT: "too few sentences"}
@@ -31,7 +31,7 @@ class Lines:
         fates, pieces = np.empty(len(batch), np.int8), np.empty(len(batch) + 1, np.int64)
         out = np.empty(int((batch.ends - batch.starts).sum()), np.uint8)
         staying_lines(
-            *(text.ctypes.data, batch.starts, batch.ends, character_table(), SCRIPT, LOREM),
+            *(text.ctypes.data, batch.starts, batch.ends, character_table(), plain_bytes(), SCRIPT, LOREM),
             *(self.minimum_words, self.minimum_sentences, fates, pieces, out),
         )
         answers: list[Answer] = [Drop(REASONS[fate]) if fate in REASONS else None for fate in fates.tolist()]

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
+from numpy.typing import NDArray
 
 from corpusmill.kernels import inlined, kernel
-from corpusmill.steps.text_kernels import DOT, LETTER, NEWLINE, SPACE, character
+from corpusmill.steps.text_kernels import DOT, LETTER, NEWLINE, SPACE, character, character_table
 from corpusmill.words import load_byte
 
 BRACKET, QUOTE, QUOTED = 0x7B, 0x22, 0x201D
 EXCLAMATION, QUESTION = 0x21, 0x3F
 SCRIPT, LOREM = np.frombuffer(b"javascript", np.uint8), np.frombuffer(b"lorem ipsum", np.uint8)
 UNCHANGED, CHANGED, CURLY, DUMMY, SHORT = range(5)
+
+
+@cache
+def plain_bytes() -> NDArray[np.bool_]:
+    """bool (256,): the bytes of which only the last of a run matters, so that line_from looks at no other: ASCII, no
+    white space, and nothing that a rule is about but `!` and `?`."""
+    plain: NDArray[np.bool_] = character_table()[:256] != SPACE
+    plain[0x80:] = False
+    plain[[0, DOT, QUOTE, BRACKET, *b"jJlL"]] = False
+    return plain
 
 
 @inlined
@@ -34,13 +47,28 @@ def stands_at(address, at, end, string):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def line_from(address, at, end, table, script, lorem):  # type: ignore[no-untyped-def]
+def past_plain(address, at, end, plain):  # type: ignore[no-untyped-def]
+    """Where the run of plain bytes at `at` ends."""
+    while at < end and plain[load_byte(address + at)]:
+        at += 1
+    return at
+
+
+@inlined
+def line_from(address, at, end, table, plain, script, lorem):  # type: ignore[no-untyped-def]
     """What is to be known of the line at `at`: (where it ends, its first and one past its last byte that is no white
     space, its words, its ends of sentences, its last character or 0, whether it ends in three dots, whether it speaks
     of JavaScript, what of CURLY and DUMMY is in it or UNCHANGED)."""
     first, last, words, sentences, dots, before, final = at, at, 0, 0, 0, 0, 0
     spoiled, fate = False, UNCHANGED
     while at < end:
+        run = past_plain(address, at, end, plain)
+        if run > at:
+            first = first if words else at
+            words += before == 0
+            before = load_byte(address + run - 1)
+            at = run
+            continue
         code, size = character(address, at)
         kind = table[code]
         if kind == SPACE:
@@ -52,9 +80,8 @@ def line_from(address, at, end, table, script, lorem):  # type: ignore[no-untype
                 break
             at += size
             continue
-        if before == 0:
-            first = first if words else at
-            words += 1
+        first = first if words else at
+        words += before == 0
         if kind == LETTER:
             if code | 32 == 106:
                 spoiled |= stands_at(address, at, end, script)
@@ -66,6 +93,7 @@ def line_from(address, at, end, table, script, lorem):  # type: ignore[no-untype
             dots = dots + 1 if before == DOT else 1
         elif code == BRACKET:
             fate = CURLY
+            break
         before = code if code else -1  # 0 stands for white space
         at += size
     if before:
@@ -75,7 +103,7 @@ def line_from(address, at, end, table, script, lorem):  # type: ignore[no-untype
 
 
 @kernel
-def staying_lines(address, starts, ends, table, script, lorem, least_words, least_sentences, fates, pieces, out):  # type: ignore[no-untyped-def]
+def staying_lines(address, starts, ends, table, plain, script, lorem, least_words, least_sentences, fates, pieces, out):  # type: ignore[no-untyped-def]
     """Write the lines that stay of each text, with line breaks between them, to `out`, uint8; what it takes of it.
 
     `address`  of the first byte of the array in which the texts are `[starts[i], ends[i])`, int64 (n,)
@@ -90,10 +118,13 @@ def staying_lines(address, starts, ends, table, script, lorem, least_words, leas
         begun, sentences, fate = written, 0, UNCHANGED
         while at < end:
             at, first, last, words, ended, final, trails_off, spoiled, met = line_from(
-                address, at, end, table, script, lorem
+                address, at, end, table, plain, script, lorem
             )
             at += 1
-            fate = met if met == CURLY or fate == UNCHANGED else fate
+            if met == CURLY:
+                fate = CURLY
+                break
+            fate = met if fate == UNCHANGED else fate
             full = is_stop(final) | (final == QUOTE) | (final == QUOTED)
             if not full or trails_off or spoiled or words < least_words:
                 continue

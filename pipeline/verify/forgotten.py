@@ -2,23 +2,28 @@
 
 By id, or file and line, the texts are asked from which all formats are made; that those hold these texts and no others
 is what the other checks show. Independent of all that, stretches of the forgotten texts are looked for in every file
-of the build, and of the version in folders that are destinations.
+of the build, and of its version at every destination. Objects in buckets and on hubs are streamed for that, once each.
+What could not be searched is a finding.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 
-from corpusmill.config import absolute
+from corpusmill.config import absolute, dataset_folder, version_folder
 from corpusmill.engine.build import Build
-from corpusmill.forgetting.remains import files_below, files_of_build, kept_in_spite, search_for
+from corpusmill.errors import CorpusmillError
+from corpusmill.forgetting.buckets import search_object
+from corpusmill.forgetting.remains import ForgottenPlace, Search, files_of_build, kept_in_spite, search_for
+from corpusmill.report.figures import counted
 from corpusmill.stages.description import version_of
 from corpusmill.stages.manifest import UNIT
-from corpusmill.storage import is_local
+from corpusmill.storage import StoredFile, open_store
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
 
 IN_SPITE = "a document that must be forgotten is in the dataset"
+UNKNOWN = "it is unknown whether forgotten documents are gone"
 
 
 def check_forgotten(build: Build) -> list[Finding]:
@@ -26,25 +31,44 @@ def check_forgotten(build: Build) -> list[Finding]:
     if build.config.forget is None:
         return []
     try:
-        return list(_remains(build))
+        search = search_for(build)
+        findings = [*_remains(build, search)]
+        manifest = build.find("manifest", UNIT)
     except ELSEWHERE:
         return []
     except DAMAGE as error:
-        return [finding_of(error, "it is unknown whether forgotten documents are gone", build.work)]
+        return [finding_of(error, UNKNOWN, build.work)]
+    if manifest is None:
+        return findings  # without its version nobody can say where the dataset lies; that step is a finding
+    for destination in build.config.destinations:
+        folder = version_folder(dataset_folder(absolute(destination.path), build.config.name), version_of(manifest))
+        findings += _at_destination(folder, destination.endpoint_url, search)
+    return findings
 
 
-def _remains(build: Build) -> Iterator[Finding]:
+def _remains(build: Build, search: Search) -> Iterator[Finding]:
     for place in kept_in_spite(build):
         yield Finding(IN_SPITE, str(place), "no document of the list", "its id, or its file and line")
-    files = [*files_of_build(build), *_delivered(build)]
-    for path, places in search_for(build).in_files(files):
-        named = ", ".join(map(str, places[:3]))
-        yield Finding(IN_SPITE, str(path), "nothing of its text", f"text of {len(places):,} documents: {named}")
+    for path, places in search.in_files(files_of_build(build)):
+        yield _text_of(places, path)
 
 
-def _delivered(build: Build) -> Iterator[Path]:
-    """The files of the version in folders that are destinations."""
-    manifest = build.find("manifest", UNIT)
-    for destination in build.config.destinations:
-        if manifest and is_local(folder := absolute(destination.path)):
-            yield from files_below(Path(folder) / build.config.name / version_of(manifest))
+def _at_destination(folder: str, endpoint_url: str | None, search: Search) -> Iterator[Finding]:
+    """What stands in the files of a version at a destination; if one cannot be read, how many were not searched."""
+    left: deque[StoredFile] = deque()
+    try:
+        store = open_store(folder, endpoint_url=endpoint_url)
+        left += store.list_files()
+        while left:
+            if places := search_object(store, left[0], search):
+                yield _text_of(places, f"{folder}/{left[0].name}")
+            left.popleft()
+    except DAMAGE as error:
+        why = error.what if isinstance(error, CorpusmillError) else type(error).__name__
+        got = f"{why}; {counted(len(left), 'file')} not searched" if left else f"{why}; nothing searched"
+        yield Finding(UNKNOWN, f"{folder}/{left[0].name}" if left else folder, "every file searched", got)
+
+
+def _text_of(places: list[ForgottenPlace], where: object) -> Finding:
+    named = ", ".join(map(str, places[:3]))
+    return Finding(IN_SPITE, str(where), "nothing of its text", f"text of {len(places):,} documents: {named}")

@@ -20,6 +20,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.difference import compare_versions, render_difference, render_difference_page
+from corpusmill.difference.compare import differing
 from corpusmill.difference.documents import ROW
 from corpusmill.difference.matching import OUTCOMES, match
 from corpusmill.errors import CorruptDataError, SourceError
@@ -174,6 +175,13 @@ def test_difference_of_two_folders_is_told_by_their_documents_and_says_what_it_d
     assert difference["versions"] is None
     assert difference["unknown"].keys() == {"cut", "tokens and duplicates", "settings and versions"}
     assert f"unknown  tokens and duplicates: {tmp_path / 'work'}" in render_difference(difference)
+
+
+def test_difference_of_lists_of_sections_names_the_keys_that_differ() -> None:
+    old = {"steps": [{"use": "a:b", "with": {"words": 50}}, {"use": "c:d"}], "paths": ["x"], "none": []}
+    new = {"steps": [{"use": "a:b", "with": {"words": 90}}], "paths": ["x", "y"], "none": []}
+    expected = {"steps[0].with.words": [50, 90], "steps[1].use": ["c:d", None], "paths": [["x"], ["x", "y"]]}
+    assert differing(old, new) == expected
 
 
 def test_difference_names_settings_and_versions_that_differ_and_no_others(

@@ -8,7 +8,9 @@ import io
 import json
 import lzma
 import tarfile
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.forgetting import files, finding
-from corpusmill.forgetting.files import strings_in
+from corpusmill.forgetting.files import UnsearchableError, strings_in
 from corpusmill.forgetting.finding import WIDTH, Finder
 
 TEXT = b"The quick brown fox jumps over the lazy dog and is gone."
@@ -83,9 +85,41 @@ def test_text_is_found_in_files_of_every_kind(
 ) -> None:
     monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
     (tmp_path / "file").write_bytes(WRITTEN[kind](b"before " + TEXT + b" behind"))
-    assert strings_in(tmp_path / "file", Finder([TEXT, OTHER])) == {TEXT}
+    with (tmp_path / "file").open("rb") as file:
+        assert strings_in(file, Finder([TEXT, OTHER]), where="") == {TEXT}
+
+
+class Pipe(io.RawIOBase):
+    """Bytes as a store streams them: nobody can go back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._data.readinto(buffer)
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_text_is_found_in_streams_of_every_kind_and_damage_is_an_error(kind: str) -> None:
+    data = WRITTEN[kind](b"before " * 200 + TEXT + b" behind")
+    assert strings_in(io.BufferedReader(Pipe(data)), Finder([TEXT, OTHER]), where="") == {TEXT}
+    for damaged in (data[: len(data) // 2], data[:300] + data[400:]):
+        with suppress(UnsearchableError, OSError):  # nothing else; some forms end early without an error
+            strings_in(io.BufferedReader(Pipe(damaged)), Finder([TEXT, OTHER]), where="")
+
+
+@pytest.mark.parametrize("kind", ["gzip", "xz", "parquet"])
+def test_file_that_is_cut_off_is_an_error_that_quotes_nothing(kind: str) -> None:
+    data = WRITTEN[kind](b"before " + TEXT + b" behind")[:-9]
+    with pytest.raises(UnsearchableError, match="damaged") as caught:
+        strings_in(io.BufferedReader(Pipe(data)), Finder([TEXT]), where="file")
+    assert "before" not in str(caught.value)
 
 
 def test_empty_file_holds_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert strings_in(tmp_path / "file", Finder([TEXT])) == set()
+    with (tmp_path / "file").open("rb") as file:
+        assert strings_in(file, Finder([TEXT]), where="") == set()

@@ -99,6 +99,18 @@ def test_flow_picture_text_ends_where_tokens_begin() -> None:
     assert "3.88 bytes per token" in page.text
 
 
+def test_flow_picture_label_ends_before_the_bar_that_makes_tokens() -> None:
+    reason = "name_of_a_step: " + "reason " * 6 + "end"
+    losing = build(Flow(into=10, out=9, lost={reason: 1}), Flow(into=9, out=9), quantity="text_bytes")
+    joint = losing.stages[1].model_copy(update={"tokens": Flow(into=3, out=3)})
+    page = Page(flow_picture(losing.model_copy(update={"stages": (losing.stages[0], joint)})))
+    (bar,) = page.all("rect", "becomes-tokens")
+    (label,) = page.all("text", "flow-label")
+    (shown,) = [word for word in page.words if "name_of_a_step" in word and word.startswith("\N{MINUS SIGN}")]
+    assert shown.endswith("…")
+    assert float(label["x"]) + 6 * len(shown) < float(bar["x"])  # 6 units a letter: 5.6 in 12 px DejaVu Sans
+
+
 @pytest.mark.parametrize(
     "summary", [examples.empty(), examples.huge(), examples.broken()], ids=["empty", "huge", "broken"]
 )
