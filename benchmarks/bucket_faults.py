@@ -31,7 +31,7 @@ from corpusmill.ledger import RECEIPT_NAME, read_receipt
 from corpusmill.mirrored import mirror_of, object_of
 from corpusmill.storage import retries
 from corpusmill.work_folder.check import RACERS, race_writers
-from corpusmill.work_folder.objects import objects_of
+from corpusmill.work_folder.buckets import objects_of
 from corpusmill.work_folder.outputs import OUTPUTS, abandoned
 from tests.faults.proxy import FaultyProxy
 from tests.work_folder import test_commit as one_step

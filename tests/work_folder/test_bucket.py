@@ -24,7 +24,7 @@ from corpusmill.mirrored import address_of
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify.verification import verify_build
-from corpusmill.work_folder.objects import objects_of
+from corpusmill.work_folder.buckets import objects_of
 from tests.system.corpus import configuration, write_corpus
 from tests.work_folder.machines import build_apart, machine
 
