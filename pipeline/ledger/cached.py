@@ -18,8 +18,8 @@ from corpusmill.ledger.given_back import nobody_reading
 from corpusmill.ledger.lock import LOCK_NAME, LockHeldError, held
 from corpusmill.ledger.receipt import RECEIPT_NAME, parse_receipt
 from corpusmill.mirrored import cache_folder, object_of
-from corpusmill.work_folder.moved import moved
 from corpusmill.work_folder.buckets import objects_of
+from corpusmill.work_folder.moved import moved
 
 BOUND = "CORPUSMILL_CACHE_BYTES"
 KEPT_SHARE = 0.95  # of the bound is left when something had to go

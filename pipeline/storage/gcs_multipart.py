@@ -79,7 +79,7 @@ def unfinished(store: GcsStore, prefix: str) -> list[Unfinished]:
 
 
 def abort_unfinished(store: GcsStore, prefix: str, is_left: Callable[[str], bool]) -> int:
-    """Abort every unfinished upload of keys that begin with `prefix` and of which `is_left` holds; how many there were."""
+    """Abort every unfinished upload of keys that begin with `prefix` and are `is_left`; how many there were."""
     uploads = [upload for upload in unfinished(store, prefix) if is_left(upload.key)]
     for upload in uploads:
         abort(store, upload)

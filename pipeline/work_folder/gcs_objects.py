@@ -19,7 +19,6 @@ import google_crc32c
 
 from corpusmill.errors import StoreUnavailableError
 from corpusmill.storage.gcs import GcsStore
-from corpusmill.storage.gcs_client import TIMEOUT_SECONDS
 from corpusmill.storage.gcs_multipart import abort, put, send_in_parts, unfinished
 from corpusmill.storage.ranged import arriving
 from corpusmill.storage.retries import ChecksumMismatchError
@@ -63,7 +62,7 @@ class GcsObjects(Objects):
                 ) from error
             with arriving(answer.raw.shutdown, where=self.location(key), size_bytes=size_bytes):
                 content: bytes = answer.raw.read(decode_content=False)
-            if (crc32c := google_crc32c.Checksum(content).digest()) != base64.b64decode(row["crc32c"]):
+            if (crc32c := google_crc32c.value(content).to_bytes(4, "big")) != base64.b64decode(row["crc32c"]):
                 raise ChecksumMismatchError("an object arrived changed", where=self.location(key), got=crc32c.hex())
             return content
 

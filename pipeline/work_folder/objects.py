@@ -54,8 +54,8 @@ class Objects(ABC):
     """Requests to one bucket, at the endpoint and with the credentials that the environment says.
 
     `address`: s3://bucket or gs://bucket. What a process knows of it: `tags`, of small objects by key as they were last
-    seen, "" for one that was not there; `keeps_conditions`, once that is known; `looked_at`, the bytes it had moved when
-    it looked what the cache holds. What the store calls its conditions: `if_absent` and `if_same`; `other_tag` is one
+    seen, "" for one that was not there; `keeps_conditions`, once that is known; `looked_at`, the bytes it had moved
+    when it looked what the cache holds. `if_absent`, `if_same`: what the store calls its conditions; `other_tag`: one
     that no object has.
     """
 
