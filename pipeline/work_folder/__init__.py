@@ -1,7 +1,7 @@
 """A work folder in a bucket, for machines that share nothing else.
 
-In:  a work folder `s3://bucket/prefix`, or in gs://. Its mirror on this machine (mirrored.py) has the layout of a local one, and
-     every stage reads and writes there as it does in a local one.
+In:  a work folder `s3://bucket/prefix`, or in gs://. Its mirror on this machine (mirrored.py) has the layout of a local
+     one, and every stage reads and writes there as it does in a local one.
 Out: the same folder for every machine. Small files have the same names in the bucket as in the mirror; outputs are
 under their step's fingerprint and the attempt that wrote them::
 
