@@ -28,24 +28,23 @@ from pathlib import Path
 from benchmarks.results import write_result
 from corpusmill.errors import CorpusmillError
 from corpusmill.ledger import RECEIPT_NAME, read_receipt
-from corpusmill.mirrored import mirror_of, object_of
+from corpusmill.mirrored import mirror_of, object_of, place_of
 from corpusmill.storage import retries
+from corpusmill.work_folder.buckets import objects_of
 from corpusmill.work_folder.check import RACERS, race_writers
-from corpusmill.work_folder.objects import objects_of
 from corpusmill.work_folder.outputs import OUTPUTS, abandoned
 from tests.faults.proxy import FaultyProxy
 from tests.work_folder import test_commit as one_step
-from tests.work_folder.machines import machine
+from tests.work_folder.machines import WORK_FOLDER, machine
 
 RACES, FAULTS, KILLS = 1000, 1000, 200  # half of the races where no object is, half over one
 KINDS = (*one_step.FAILURES, *one_step.DAMAGES)
 MOST_REQUESTS = 11  # of the step, by a worker that nobody disturbs
 
 
-def at(place: str, unit: str) -> None:
-    """Let the functions of test_commit speak of another step of another bucket."""
+def at(unit: str) -> None:
+    """Let the functions of test_commit speak of another step."""
     one_step.STEP = replace(one_step.STEP, unit=unit)
-    one_step.work = lambda: mirror_of(f"{place}/tiny")
 
 
 def disturbed(folder: Path, endpoint: str, seed: int) -> tuple[Counter[str], bool]:
@@ -66,14 +65,12 @@ def disturbed(folder: Path, endpoint: str, seed: int) -> tuple[Counter[str], boo
     return proxy.dealt, again
 
 
-def killed(folder: Path, place: str, number: int) -> bool:
+def killed(folder: Path, number: int) -> bool:
     """A worker dies at a random request; the next one reads the right bytes. False if it had ended before that."""
     import multiprocessing
 
     requests = random.Random(number).randrange(MOST_REQUESTS)
-    victim = multiprocessing.get_context("spawn").Process(
-        target=victim_of, args=(folder, place, f"{number:05d}", requests)
-    )
+    victim = multiprocessing.get_context("spawn").Process(target=victim_of, args=(folder, f"{number:05d}", requests))
     victim.start()
     victim.join()
     with machine(folder, f"{number} next"):
@@ -82,8 +79,8 @@ def killed(folder: Path, place: str, number: int) -> bool:
     return victim.exitcode == -9
 
 
-def victim_of(folder: Path, place: str, unit: str, requests: int) -> None:
-    at(place, unit)
+def victim_of(folder: Path, unit: str, requests: int) -> None:
+    at(unit)
     one_step.run_and_die(folder, f"{unit} victim", requests)
 
 
@@ -117,23 +114,24 @@ def main() -> None:
     asked = parser.parse_args()
     parts = 100 if asked.small else 1
     place = f"{asked.place}/{os.getpid()}"
+    os.environ[WORK_FOLDER] = place
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     retries.POLICY = retries.RetryPolicy(first_pause_seconds=0.0)
     folder = Path(tempfile.mkdtemp(prefix="corpusmill-bucket-faults-"))
     try:
         with machine(folder, "racers"):
-            race_writers(asked.place.split("/")[2], "/".join(place.split("/")[3:]), RACES // parts // 2)
+            race_writers(*place_of(place), RACES // parts // 2)
         dealt: Counter[str] = Counter()
         seeds = noticed = kills = tried = 0
         while dealt.total() < FAULTS // parts:
-            at(place, f"{seeds:05d}")
+            at(f"{seeds:05d}")
             met, again = disturbed(folder, endpoint, seeds)
             dealt += met
             noticed += again
             seeds += 1
         while kills < KILLS // parts:
-            at(place, f"{10_000 + tried:05d}")
-            kills += killed(folder, place, 10_000 + tried)
+            at(f"{10_000 + tried:05d}")
+            kills += killed(folder, 10_000 + tried)
             tried += 1
         figures = {
             "races_won_by_one": RACES // parts,

@@ -1,6 +1,7 @@
 """Where on this machine a work folder in a bucket is mirrored.
 
     s3://bucket/prefix/name     <cache>/s3/bucket/prefix/name
+    gs://bucket/prefix/name     <cache>/gs/bucket/prefix/name
 
 Everything that works in a work folder works in its mirror; corpusmill.work_folder reads from the bucket and writes to
 it. The cache is CORPUSMILL_CACHE, by default `.corpusmill/cache` below the root folder. Machines may have theirs under
@@ -14,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 CACHE = "CORPUSMILL_CACHE"
-SCHEME = "s3://"
+SCHEMES = ("s3://", "gs://")
 
 
 def cache_folder() -> Path:
@@ -31,35 +32,46 @@ def _resolved(root: str, cache: str) -> Path:
     return Path(root).resolve() / cache
 
 
+def is_bucket(address: str) -> bool:
+    """Whether a work folder's address is one of a bucket, and none of a folder."""
+    return address.startswith(SCHEMES)
+
+
 def mirror_of(address: str) -> Path:
     """The local folder, or file, that mirrors an ``s3://bucket/...``; ValueError for one that could lie elsewhere."""
-    return cache_folder().joinpath("s3", *place_of(address))
+    bucket, key = place_of(address)
+    return cache_folder().joinpath(*bucket.split("://"), key)
 
 
 def place_of(address: str) -> tuple[str, str]:
-    """(bucket, key) of an ``s3://bucket/key``; ValueError for one without a key, or that could lead elsewhere."""
-    parts = address.removeprefix(SCHEME).rstrip("/").split("/")
-    if not address.startswith(SCHEME) or len(parts) < 2 or not all(parts) or {".", ".."} & {*parts} or "\0" in address:
-        raise ValueError("a work folder in a bucket is s3://bucket/prefix, without empty parts, . or ..")
-    return parts[0], "/".join(parts[1:])
+    """(``s3://bucket``, key) of an ``s3://bucket/key``, or of one in gs://; ValueError for one without a key, or that
+    could lead elsewhere.
+    """
+    scheme, _, place = address.rstrip("/").partition("://")
+    parts = place.split("/")
+    if not is_bucket(address) or len(parts) < 2 or not all(parts) or {".", ".."} & {*parts} or "\0" in address:
+        raise ValueError("a work folder in a bucket is s3:// or gs://bucket/prefix, without empty parts, . or ..")
+    return f"{scheme}://{parts[0]}", "/".join(parts[1:])
 
 
 def object_of(path: Path) -> tuple[str, str] | None:
-    """(bucket, key) of what a path mirrors; None for a path of this machine alone."""
+    """(``s3://bucket``, key) of what a path mirrors, or of gs://; None for a path of this machine alone."""
     # Asked for every receipt of a build: text compares ten times as fast as a Path.
     text = os.fspath(path)
-    if "/s3/" not in text or not text.startswith(inside := f"{cache_folder()}/s3/"):
+    if "/s3/" not in text and "/gs/" not in text:
         return None
-    bucket, _, key = text.removeprefix(inside).partition("/")
-    return bucket, key
+    if not text.startswith(cache := f"{cache_folder()}/"):
+        return None
+    scheme, _, place = text.removeprefix(cache).partition("/")
+    bucket, _, key = place.partition("/")
+    return (f"{scheme}://{bucket}", key) if f"{scheme}://" in SCHEMES else None
 
 
 def address_of(path: Path) -> str:
     """What another machine knows a path by: the address that it mirrors, or the path itself."""
-    there = object_of(path)
-    return f"{SCHEME}{there[0]}/{there[1]}" if there else str(path)
+    return "/".join(object_of(path) or (str(path),))
 
 
 def path_of(address: str | Path) -> Path:
     """The path that an `address_of` is known by here."""
-    return mirror_of(address) if isinstance(address, str) and address.startswith(SCHEME) else Path(address)
+    return mirror_of(address) if isinstance(address, str) and is_bucket(address) else Path(address)

@@ -172,8 +172,9 @@ def test_config_one_bucket_at_two_stores_is_two_destinations() -> None:
     assert len(parse_config(MINIMAL.replace("[{path: out}]", places), where="x").destinations) == 2
 
 
-def test_config_bucket_as_work_folder_is_an_s3_prefix() -> None:
-    assert parse_config(f"{MINIMAL}\nwork_folder: s3://bucket/x\n", where="x.yaml").work_folder == "s3://bucket/x"
-    for refused in ("s3://bucket", "s3://bucket/../x", "s3:///x", "gs://bucket/x", "http://bucket/x"):
+def test_config_bucket_as_work_folder_is_a_prefix() -> None:
+    for place in ("s3://bucket/x", "gs://bucket/x"):
+        assert parse_config(f"{MINIMAL}\nwork_folder: {place}\n", where="x.yaml").work_folder == place
+    for refused in ("s3://bucket", "s3://bucket/../x", "s3:///x", "gs://bucket", "gs://bucket/../x", "http://bucket/x"):
         with pytest.raises(ConfigError):
             parse_config(f"{MINIMAL}\nwork_folder: {refused}\n", where="x.yaml")

@@ -25,6 +25,7 @@ import corpusmill.report
 from corpusmill.mirrored import address_of, path_of
 from corpusmill.report.html import report_environment
 from corpusmill.stages.graph import GRAPH
+from corpusmill.work_folder.small import is_shared
 from corpusmill_airflow.folder import named_folder
 from corpusmill_airflow.pages import finished, live, records
 from corpusmill_airflow.pages.datasets import configurations_folder, datasets_of
@@ -194,7 +195,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "unread": unread,
         "has_report": has_report,
         "report_is_gone": report_path is not None and not has_report,
-        "work_is_gone": bool(work and not work.is_dir()),
+        "work_is_gone": bool(work and not is_shared(work) and not work.is_dir()),
         "work": work,
         "failures": [task for task in tasks if task.state == "failed"],
         "reprocessing": _reprocessing(session, user, run, tasks),

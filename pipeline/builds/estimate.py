@@ -32,8 +32,10 @@ from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.estimates import Estimate, keep_estimate, last_estimate
 from corpusmill.epochs import shown_share
 from corpusmill.errors import SourceError
+from corpusmill.mirrored import cache_folder
 from corpusmill.report.figures import bytes_text, seconds_text
 from corpusmill.stages.budget import amounts_of
+from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,8 +71,9 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     tell(f"sampling {bytes_text(sampled)} of {bytes_text(plan.source_bytes())} of sources")
     drawn, share = draw_files([file for shard in plan.shards for file in shard], config.estimate.sample_bytes, seed)
     work = work_of(config)
-    work.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".estimate-", dir=work) as scratch:
+    place = cache_folder() if is_shared(work) else work  # in its mirror, all of the sample would go to the bucket
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".estimate-", dir=place) as scratch:
         root = Path(scratch)
         if not write_sample(config, drawn, share, seed, root / "sample"):
             raise SourceError("the sample holds no line", next_step="raise estimate.sample_bytes")
@@ -82,10 +85,11 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         tell("building the sample on one core")
         build = _built(config, root / "sample", root / "whole")
         paths = [listing.path_of[document.file.location] for document in drawn]
+        shards = len(plan.shards) if is_shared(work) else None
         shown = _shown(config, _tokens_by_file(build, len(drawn)), paths, share)
         seconds = fixed_and_variable(*(_seconds_and_bytes(folder, shown) for folder in (cold, warm, build)))
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
-        estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown)
+        estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown, shards)
         references = plan.model_copy(update={"references": plan_references(config, files)})
         if references.references:
             size = references.reference_bytes()
@@ -150,12 +154,20 @@ def _shown(config: DatasetConfig, tokens: list[NDArray[np.int64]], paths: list[i
 
 
 def _scaled(
-    build: Build, chances: list[float], share: float, seconds: tuple[float, float], stored: float, shown: float
+    build: Build,
+    chances: list[float],
+    share: float,
+    seconds: tuple[float, float],
+    stored: float,
+    shown: float,
+    shards: int | None,
 ) -> Estimate:
     """`seconds`: what any build takes once in each of its processes, and what the sample took beside it. `stored`:
     bytes of a source file for each byte of its lines, which the sample holds uncompressed. `shown`: see `_shown`.
+    `shards`: of the whole, if its work folder is in a bucket.
     """
     from corpusmill.builds.disk import Held, held_by
+    from corpusmill.builds.moved import moved_by
     from corpusmill.builds.sampling import total_of
 
     total = total_of(_tokens_by_file(build, len(chances)), chances, share)
@@ -165,6 +177,11 @@ def _scaled(
     removing = build.config.dedup.mode == "remove" and share < 1
     removed = build.total("union", "removed_bytes") if build.config.dedup.mode != "none" else 0
     fixed, variable = seconds
+
+    def times(stage: str) -> float:
+        # Deduplicated documents are compressed as their sources are.
+        return scale * (shown if stage in OF_SHOWN else 1.0) * (stored if stage == "writeback" else 1.0)
+
     return Estimate(
         sampled_text_bytes=text_bytes,
         scale=scale,
@@ -179,12 +196,8 @@ def _scaled(
         output_bytes={
             name: round(shown * scale * _exported_bytes(build, name)) for name in build.config.exports.formats()
         },
-        held=[
-            # Deduplicated documents are compressed as their sources are.
-            Held(stage, scale * times * kept * (stored if stage == "writeback" else 1), scale * times * reclaimed)
-            for stage, kept, reclaimed in held_by(build)
-            for times in [shown if stage in OF_SHOWN else 1.0]
-        ],
+        held=[Held(stage, times(stage) * kept, times(stage) * reclaimed) for stage, kept, reclaimed in held_by(build)],
+        moved=moved_by(build, shards, times) if shards else (),
         shown_tokens=round(shown * total.estimate) if shown != 1 else None,
     )
 
@@ -257,6 +270,14 @@ def _references_in_words(estimate: Estimate) -> list[tuple[str, str]]:
     ]
 
 
+def _moved_in_words(estimate: Estimate) -> list[tuple[str, str]]:
+    by = ("by one machine that keeps its cache", "if each stage runs on a machine with an empty one")
+    return [
+        ("bucket", f"{requests:,} requests, {bytes_text(size_bytes)}, {whose}")
+        for (requests, size_bytes), whose in zip(estimate.moved, by, strict=False)
+    ]
+
+
 def render_estimate(estimate: Estimate) -> str:
     """For people."""
     from corpusmill.builds.disk import moments
@@ -277,6 +298,7 @@ def render_estimate(estimate: Estimate) -> str:
             ("peak disk", f"{bytes_text(max(work for work, _ in seen))} in the work folder with reclaim: {reclaim}")
             for reclaim, seen in moments([*estimate.held, *estimate.held_of_references]).items()
         ),
+        *_moved_in_words(estimate),
         *((name, bytes_text(size)) for name, size in estimate.output_bytes.items()),
     ]
     width = max(len(name) for name, _ in rows)

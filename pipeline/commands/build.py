@@ -215,11 +215,12 @@ def gc(
         render_dataset,
         render_old_versions,
     )
+    from corpusmill.work_folder.small import is_shared
 
     if config.is_dir():
         config = last_configuration(config)
     work = work_of(load_config(config))
-    if not work.is_dir():
+    if not is_shared(work) and not work.is_dir():
         typer.echo(f"{work} does not exist: nothing to remove")
         return
     with claimed_dataset(config, remove_empty=everything) as dataset:

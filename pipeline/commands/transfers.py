@@ -48,7 +48,7 @@ def _wire(traffic: dict[str, int]) -> str:
 
 @command(TRANSFERS, "check-store s3://bucket/work")
 def check_store(
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="A work folder: s3://bucket/prefix.")],
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="A work folder: s3:// or gs://bucket/prefix.")],
     races: Annotated[
         int, typer.Option(help="How often 16 writers race, for new objects and for existing ones.", min=1)
     ] = 20,
@@ -65,3 +65,8 @@ def check_store(
     require_conditions(bucket, folder)
     race_writers(bucket, folder, races)
     typer.echo(f"{place}: {races:,} races of {RACERS} writers for a new and for an old object: one winner each")
+    if place.startswith("gs://"):
+        typer.echo(
+            "gs:// is experimental. This shows that the store honours generations for writers of this machine. It"
+            " cannot show what the store does to writers of many machines: no build of ours ran on Google's store."
+        )

@@ -28,7 +28,7 @@ from corpusmill.config.sections import (
     TokenizerConfig,
 )
 from corpusmill.config.values import Amount, Count, Location
-from corpusmill.mirrored import SCHEME, mirror_of, path_of
+from corpusmill.mirrored import is_bucket, mirror_of, path_of
 from corpusmill.schedule import NAME_PATTERN, ScheduleConfig
 from corpusmill.section import Section
 
@@ -64,11 +64,11 @@ class DatasetConfig(Section):
     @field_validator("work_folder")
     @classmethod
     def _work_folder_is_a_place(cls, work_folder: str) -> str:
-        if work_folder.startswith(SCHEME):
+        if is_bucket(work_folder):
             mirror_of(work_folder)
         elif "://" in work_folder:
             raise ValueError(
-                "work_folder is a folder of this machine, or that all workers mount, or s3://bucket/prefix"
+                "work_folder is a folder of this machine, or that all workers mount, or s3://bucket/prefix (or gs://)"
             )
         return work_folder
 

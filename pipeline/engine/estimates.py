@@ -31,7 +31,9 @@ class Estimate:
     `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
     `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as
-    they are stored; `hours` counts them, too. `held_of_references`: as `held`, of these.
+    they are stored; `hours` counts them, too. `held_of_references`: as `held`, of these. `moved`, if the
+    work folder is in a bucket: (requests, bytes) between it and one machine that keeps its cache, and machines that run
+    one stage each; without references.
     """
 
     sampled_text_bytes: int
@@ -49,6 +51,7 @@ class Estimate:
     shown_tokens: int | None = None
     reference_bytes: int | None = None
     held_of_references: Sequence[tuple[str, float, float]] = ()
+    moved: Sequence[tuple[int, int]] = ()
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

@@ -31,13 +31,13 @@ from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.forgetting.buckets import kept_by_bucket, search_store
 from corpusmill.forgetting.remains import HOLDS_SOURCES, Search, files_below, forgotten_documents, search_for
 from corpusmill.ledger import give_back
-from corpusmill.mirrored import SCHEME, address_of, place_of
+from corpusmill.mirrored import address_of, place_of
 from corpusmill.stages.description import version_of
 from corpusmill.stages.manifest import UNIT
 from corpusmill.stages.retention import find_old_versions, places_of, remove_old_version
 from corpusmill.stages.versions import latest_version
 from corpusmill.storage import is_hub, is_local, open_store
-from corpusmill.work_folder.objects import objects_of
+from corpusmill.work_folder.buckets import objects_of
 from corpusmill.work_folder.outputs import OUTPUTS, attempt_key
 from corpusmill.work_folder.small import is_shared
 
@@ -154,7 +154,7 @@ def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
     would be the mirror of each. The dataset is claimed, so nobody is about to name one of them."""
     address = address_of(build.work)
     own = {
-        f"{SCHEME}{'/'.join(attempt_key(build.step_folder(receipt.stage, receipt.unit), receipt.attempt))}/"
+        f"{'/'.join(attempt_key(build.step_folder(receipt.stage, receipt.unit), receipt.attempt))}/"
         for stage in build.graph.names
         for receipt in build.receipts(stage)
     }

@@ -17,9 +17,9 @@ from corpusmill.ledger.blocks import BLOCKS_NAME
 from corpusmill.ledger.given_back import nobody_reading
 from corpusmill.ledger.lock import LOCK_NAME, LockHeldError, held
 from corpusmill.ledger.receipt import RECEIPT_NAME, parse_receipt
-from corpusmill.mirrored import cache_folder, object_of
+from corpusmill.mirrored import SCHEMES, cache_folder, object_of
+from corpusmill.work_folder.buckets import objects_of
 from corpusmill.work_folder.moved import moved
-from corpusmill.work_folder.objects import objects_of
 
 BOUND = "CORPUSMILL_CACHE_BYTES"
 KEPT_SHARE = 0.95  # of the bound is left when something had to go
@@ -55,7 +55,8 @@ def let_go(work: Path) -> None:
 
 def _evict(folder: Path, bound: int) -> None:
     """Remove outputs, those opened longest ago first, until KEPT_SHARE of the bound is left."""
-    steps = [(step, held_bytes(step)) for step in _steps(folder)]
+    mirrors = [folder / scheme.partition(":")[0] for scheme in SCHEMES]
+    steps = [(step, held_bytes(step)) for mirror in mirrors for step in _steps(mirror)]
     total = sum(size for _, size in steps)
     if total <= bound * KEPT_SHARE:
         return

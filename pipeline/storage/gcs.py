@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,9 +21,9 @@ import google_crc32c
 from corpusmill.addresses import natural_order
 from corpusmill.errors import PermanentError, SourceError, VerificationError
 from corpusmill.storage.checksums import Checksum, Verifier
-from corpusmill.storage.gcs_client import open_client
+from corpusmill.storage.gcs_client import TIMEOUT_SECONDS, open_client
 from corpusmill.storage.gcs_errors import explained
-from corpusmill.storage.gcs_multipart import abort_unfinished
+from corpusmill.storage.gcs_multipart import abort_unfinished, put, send_in_parts
 from corpusmill.storage.locations import (
     StoredFile,
     changed_since_planned,
@@ -34,14 +33,13 @@ from corpusmill.storage.locations import (
 )
 from corpusmill.storage.ranged import arriving, open_remote, range_body
 from corpusmill.storage.retries import Traffic, retried
-from corpusmill.storage.s3_multipart import PART_BYTES, THREADS, part_size
+from corpusmill.storage.s3_multipart import PART_BYTES
 from corpusmill.storage.twice import listed_twice
 from corpusmill.storage.verified import changed_before_upload, matches_file
 
 T = TypeVar("T")
 
 DIGEST_KEY = "sha256"
-TIMEOUT_SECONDS = 60
 
 
 class GcsStore:
@@ -55,8 +53,7 @@ class GcsStore:
             raise SourceError("a GCS location names no bucket", where=folder, expected="gs://bucket/prefix")
         self.bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._client = open_client(self.folder)
-        self._bucket = self._client.bucket(bucket)
+        self.client = open_client(self.folder)
 
     def iter_files(self) -> Iterator[StoredFile]:
         """See Store; zero-byte folder placeholders (names that end in /) are left out."""
@@ -65,20 +62,15 @@ class GcsStore:
     def _listed(self) -> Iterator[StoredFile]:
         token: str | None = None
         while True:
-            files, token = self._call("list", self.folder, partial(self._page, token))
+            files, token = self.call("list", self.folder, partial(self._page, token))
             yield from files
             if token is None:
                 return
 
     def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
         """(files of a page of the listing, token of the next one). KeyError or ValueError if it is no such page."""
-        asked = {"prefix": self._prefix, **({"pageToken": token} if token else {})}
-        answer = self._get(f"storage/v1/b/{quote(self.bucket, safe='')}/o", asked)
-        with arriving(answer.raw.shutdown, where=self.folder):
-            page = answer.json()
+        page = self.page({"prefix": self._prefix, **({"pageToken": token} if token else {})})
         rows = page.get("items", [])
-        if page["kind"] != "storage#objects" or not all(row["name"].startswith(self._prefix) for row in rows):
-            raise ValueError("a page of another listing")
         files = [
             self._stored(row["name"].removeprefix(self._prefix), int(row["size"]), row["generation"])
             for row in rows
@@ -86,12 +78,28 @@ class GcsStore:
         ]
         return files, page.get("nextPageToken") or None
 
-    def _get(self, path: str, query: dict[str, str], headers: dict[str, str] | None = None) -> Any:
+    def page(self, asked: dict[str, str]) -> Any:
+        """A page of the bucket's listing, as the store sends it. KeyError or ValueError if it is no such page."""
+        answer = self.get(f"storage/v1/b/{quote(self.bucket, safe='')}/o", asked)
+        with arriving(answer.raw.shutdown, where=self.folder):
+            page = answer.json()
+        rows = page.get("items", [])
+        if page["kind"] != "storage#objects" or not all(row["name"].startswith(asked["prefix"]) for row in rows):
+            raise ValueError("a page of another listing")
+        return page
+
+    def media(self, name: str, first: int, last: int, query: dict[str, str]) -> Any:
+        """An answer with the raw bytes [first, last) of an object, whatever Content-Encoding says, its body unread."""
+        path = f"download/storage/v1/b/{quote(self.bucket, safe='')}/o/{quote(self._key(name), safe='')}"
+        headers = {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "gzip"}  # else the store unpacks gzip
+        return self.get(path, {"alt": "media", **query}, headers)
+
+    def get(self, path: str, query: dict[str, str], headers: dict[str, str] | None = None) -> Any:
         """An answer of the JSON API, its body unread: the SDK keeps neither a page's kind nor which range was sent."""
         from google.api_core.exceptions import from_http_response
 
-        address = f"{self._client.api_endpoint}/{path}?{urlencode(query)}"
-        answer = self._client._http.request("GET", address, headers=headers, stream=True, timeout=TIMEOUT_SECONDS)
+        address = f"{self.client.api_endpoint}/{path}?{urlencode(query)}"
+        answer = self.client._http.request("GET", address, headers=headers, stream=True, timeout=TIMEOUT_SECONDS)
         if not answer.ok:
             raise from_http_response(answer)  # type: ignore[no-untyped-call]
         return answer
@@ -111,12 +119,10 @@ class GcsStore:
         if first == last:
             return b""
         generation = identity.partition("-")[2]
-        path = f"download/storage/v1/b/{quote(self.bucket, safe='')}/o/{quote(self._key(name), safe='')}"
-        headers = {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "gzip"}  # else the store unpacks gzip
 
         def read() -> bytes:
             try:
-                answer = self._get(path, {"alt": "media", "generation": generation}, headers)
+                answer = self.media(name, first, last, {"generation": generation})
             except (NotFound, RequestRangeNotSatisfiable) as error:
                 there = self.stat(name)
                 raise changed_since_planned(
@@ -129,7 +135,7 @@ class GcsStore:
                 data: bytes = answer.raw.read(decode_content=False)
             return range_body(data, stated, first, last, size_bytes=size, where=self._location(name))
 
-        data = self._call("read", self._location(name), read)
+        data = self.call("read", self._location(name), read)
         self.traffic.add(bytes_received=len(data))
         return data
 
@@ -189,14 +195,14 @@ class GcsStore:
 
     def copy(self, name: str, new_name: str) -> None:
         """See Store; by the store itself."""
-        blob, new = self._bucket.blob(self._key(name)), self._bucket.blob(self._key(new_name))
+        blob, new = self.blob(name), self.blob(new_name)
 
         def copy() -> None:
             token, _, _ = new.rewrite(blob, retry=None, timeout=TIMEOUT_SECONDS)
             while token:
                 token, _, _ = new.rewrite(blob, token=token, retry=None, timeout=TIMEOUT_SECONDS)
 
-        self._call("copy", self._location(new_name), copy)
+        self.call("copy", self._location(new_name), copy)
 
     def delete(self, name: str) -> None:
         """See Store."""
@@ -204,61 +210,35 @@ class GcsStore:
 
         def delete() -> None:
             try:
-                self._bucket.blob(self._key(name)).delete(retry=None, timeout=TIMEOUT_SECONDS)
+                self.blob(name).delete(retry=None, timeout=TIMEOUT_SECONDS)
             except NotFound:
                 return
 
-        self._call("delete", self._location(name), delete)
+        self.call("delete", self._location(name), delete)
 
     def remove_unfinished(self, *, keep: str) -> int:
         """See Store."""
         kept = self._prefix + keep
-        return self._abort_unfinished(self._prefix, self.folder, lambda key: not key.startswith(kept))
+        return abort_unfinished(self, self._prefix, lambda key: not key.startswith(kept))
 
-    def _abort_unfinished(self, prefix: str, where: str, is_left: Callable[[str], bool]) -> int:
-        def call(verb: str, request: Callable[[], T]) -> T:
-            return self._call(verb, where, request)
-
-        return abort_unfinished(self._client, self.bucket, prefix, is_left, call, timeout_seconds=TIMEOUT_SECONDS)
+    def blob(self, name: str) -> Any:
+        """The SDK's handle of an object, which it has not looked up."""
+        return self.client.bucket(self.bucket).blob(self._key(name))
 
     def _new_blob(self, name: str, sha256: str) -> Any:
-        blob = self._bucket.blob(self._key(name))
+        blob = self.blob(name)
         blob.metadata = {DIGEST_KEY: sha256}
         return blob
 
     def _upload(self, name: str, content: bytes, sha256: str) -> None:
-        def send() -> None:
-            self._new_blob(name, sha256).upload_from_file(
-                io.BytesIO(content), size=len(content), checksum="crc32c", retry=None, timeout=TIMEOUT_SECONDS
-            )
-
-        self._call("write", self._location(name), send)
+        self.call("write", self._location(name), lambda: put(self._new_blob(name, sha256), content))
         self.traffic.add(bytes_sent=len(content))
 
     def _upload_in_parts(self, name: str, source: Path, sha256: str) -> None:
-        """By transfer_manager; an error aborts the upload, as the next one does what kill -9 left. None is visible."""
-        from google.cloud.storage import transfer_manager
-
-        where = self._location(name)
-
-        def by_our_policy(request: Callable[[], T]) -> Callable[[], T]:
-            return lambda: self._call("write", where, request)
-
+        """An error aborts the upload, as the next one does what kill -9 left. None is visible."""
         key = self._key(name)
-        self._abort_unfinished(key, where, lambda other: other == key)
-        size_bytes = source.stat().st_size
-        with explained("write", where):
-            transfer_manager.upload_chunks_concurrently(
-                str(source),
-                self._new_blob(name, sha256),
-                chunk_size=part_size(size_bytes),
-                worker_type=transfer_manager.THREAD,
-                max_workers=THREADS,
-                checksum="crc32c",
-                timeout=TIMEOUT_SECONDS,
-                retry=by_our_policy,
-            )
-        self.traffic.add(bytes_sent=size_bytes)
+        abort_unfinished(self, key, lambda other: other == key)
+        send_in_parts(self, source, self._new_blob(name, sha256))
 
     def _require_arrived(self, name: str, sha256: str, crc32c: str) -> None:
         if refused := self._refused(name, sha256, crc32c):
@@ -282,15 +262,17 @@ class GcsStore:
 
     def _find(self, name: str) -> Any:
         def look_up() -> Any:
-            blob = self._bucket.get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS)
+            blob = self.client.bucket(self.bucket).get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS)
             if blob is not None and (blob.size is None or not blob.generation):
                 raise ValueError("no description of an object")
             _ = _checksums(blob) if blob is not None else ()  # here, where what is malformed has its error
             return blob
 
-        return self._call("look up", self._location(name), look_up)
+        return self.call("look up", self._location(name), look_up)
 
-    def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
+    def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
+        """A request under the retry policy, its errors in our words."""
+
         def once() -> T:
             with explained(verb, where):
                 return request()

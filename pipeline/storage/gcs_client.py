@@ -15,6 +15,7 @@ from corpusmill.errors import PermanentError
 from corpusmill.storage.gcs_errors import explained
 
 KEY = "CORPUSMILL_GOOGLE_KEY"
+TIMEOUT_SECONDS = 60
 
 
 def open_client(where: str) -> Any:

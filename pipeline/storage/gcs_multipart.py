@@ -1,60 +1,110 @@
-"""Interrupted uploads to GCS (kill -9, power): invisible, billed, and kept until somebody aborts them.
+"""Uploads to GCS, and what is left of interrupted ones (kill -9, power): invisible, billed, kept until somebody aborts.
 
-The SDK neither lists nor finishes them. The next upload in parts of the same key aborts them by the XML API
+The SDK's transfer_manager sends parts, under our policy of retries, and neither lists nor finishes what was
+interrupted. The next upload in parts of the same key aborts that by the XML API
 (https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads, delete-multipart), and sends the whole file; the next
 upload of another version of the dataset aborts those of all its keys.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
+from corpusmill.storage.gcs_client import TIMEOUT_SECONDS
+from corpusmill.storage.gcs_errors import explained
+from corpusmill.storage.s3_multipart import THREADS, Unfinished, part_size
+
+if TYPE_CHECKING:
+    from corpusmill.storage.gcs import GcsStore
+
 T = TypeVar("T")
 
-Call = Callable[[str, Callable[[], T]], T]
+
+def put(blob: Any, content: bytes, **conditions: int) -> None:
+    """Write a small object in one request, which carries its crc32c; `blob` then has what the store says of it."""
+    blob.upload_from_file(
+        io.BytesIO(content), size=len(content), checksum="crc32c", retry=None, timeout=TIMEOUT_SECONDS, **conditions
+    )
 
 
-def abort_unfinished(
-    client: Any, bucket: str, prefix: str, is_left: Callable[[str], bool], call: Call[Any], *, timeout_seconds: float
-) -> int:
-    """Abort every unfinished upload of keys that begin with `prefix` and of which `is_left` holds; how many there were.
+def send_in_parts(store: GcsStore, source: Path, blob: Any) -> None:
+    """Write a large object from a file, in parts that carry their crc32c."""
+    from google.cloud.storage import transfer_manager
 
-    `call(verb, request)` makes one request by the policy of retries and explains its errors.
-    """
-    place = f"{client.api_endpoint}/{quote(bucket)}"
+    where = f"gs://{store.bucket}/{blob.name}"
 
-    def request(method: str, address: str) -> Any:
-        from google.api_core import exceptions
+    def by_our_policy(request: Callable[[], T]) -> Callable[[], T]:
+        return lambda: store.call("write", where, request)
 
-        answer = client._http.request(method, address, timeout=timeout_seconds)
-        if answer.status_code == 404 and method == "DELETE":
-            return answer  # aborted already: an answer that was lost, or somebody else
-        if not answer.ok:
-            raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
-        return answer
+    size_bytes = source.stat().st_size
+    with explained("write", where):
+        transfer_manager.upload_chunks_concurrently(
+            str(source),
+            blob,
+            chunk_size=part_size(size_bytes),
+            worker_type=transfer_manager.THREAD,
+            max_workers=THREADS,
+            checksum="crc32c",
+            timeout=TIMEOUT_SECONDS,
+            retry=by_our_policy,
+        )
+    store.traffic.add(bytes_sent=size_bytes)
 
-    def page(behind: dict[str, str]) -> tuple[list[tuple[str, str]], dict[str, str] | None]:
+
+def unfinished(store: GcsStore, prefix: str) -> list[Unfinished]:
+    """Every unfinished upload in parts of keys that begin with `prefix`."""
+
+    def page(behind: dict[str, str]) -> tuple[list[Unfinished], dict[str, str] | None]:
         query = urlencode({"prefix": prefix, **behind}, quote_via=quote, safe="")
-        answer = ElementTree.fromstring(request("GET", f"{place}?uploads&{query}").content)  # noqa: S314 - the store is trusted with the data
-        rows = [(_text(upload, "Key"), _text(upload, "UploadId")) for upload in answer.iterfind("{*}Upload")]
+        answer = ElementTree.fromstring(_request(store, "GET", f"?uploads&{query}").content)  # noqa: S314 - the store is trusted with the data
+        rows = [_unfinished(upload) for upload in answer.iterfind("{*}Upload")]
         if (answer.findtext("{*}IsTruncated") or "false") == "false":
             return rows, None
         more = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
         return rows, {key: _text(answer, marker) for key, marker in more.items()}
 
-    uploads: list[tuple[str, str]] = []
+    uploads: list[Unfinished] = []
     behind: dict[str, str] | None = {}
     while behind is not None:
-        rows, behind = call("list uploads of", partial(page, behind))
-        uploads += [(key, upload) for key, upload in rows if key.startswith(prefix) and is_left(key)]
-    for key, upload in uploads:
-        url = f"{place}/{quote(key, safe='~')}?uploadId={quote(upload, safe='')}"
-        call("abort an upload of", partial(request, "DELETE", url))
+        rows, behind = store.call("list uploads of", f"gs://{store.bucket}/{prefix}", partial(page, behind))
+        uploads += [upload for upload in rows if upload.key.startswith(prefix)]
+    return uploads
+
+
+def abort_unfinished(store: GcsStore, prefix: str, is_left: Callable[[str], bool]) -> int:
+    """Abort every unfinished upload of keys that begin with `prefix` and are `is_left`; how many there were."""
+    uploads = [upload for upload in unfinished(store, prefix) if is_left(upload.key)]
+    for upload in uploads:
+        abort(store, upload)
     return len(uploads)
+
+
+def abort(store: GcsStore, upload: Unfinished) -> None:
+    """Abort an unfinished upload; nothing happens if somebody else did, or an answer to it was lost."""
+    path = f"/{quote(upload.key, safe='~')}?uploadId={quote(upload.upload, safe='')}"
+    store.call("abort an upload of", f"gs://{store.bucket}/{upload.key}", partial(_request, store, "DELETE", path))
+
+
+def _request(store: GcsStore, method: str, path: str) -> Any:
+    from google.api_core import exceptions
+
+    address = f"{store.client.api_endpoint}/{quote(store.bucket)}{path}"
+    answer = store.client._http.request(method, address, timeout=TIMEOUT_SECONDS)
+    if not answer.ok and not (answer.status_code == 404 and method == "DELETE"):
+        raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
+    return answer
+
+
+def _unfinished(upload: ElementTree.Element) -> Unfinished:
+    begun_at = datetime.fromisoformat(_text(upload, "Initiated")).timestamp()
+    return Unfinished(_text(upload, "Key"), _text(upload, "UploadId"), begun_at)
 
 
 def _text(element: ElementTree.Element, tag: str) -> str:

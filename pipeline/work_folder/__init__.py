@@ -1,7 +1,7 @@
 """A work folder in a bucket, for machines that share nothing else.
 
-In:  a work folder `s3://bucket/prefix`. Its mirror on this machine (mirrored.py) has the layout of a local one, and
-     every stage reads and writes there as it does in a local one.
+In:  a work folder `s3://bucket/prefix`, or in gs://. Its mirror on this machine (mirrored.py) has the layout of a local
+     one, and every stage reads and writes there as it does in a local one.
 Out: the same folder for every machine. Small files have the same names in the bucket as in the mirror; outputs are
 under their step's fingerprint and the attempt that wrote them::
 
@@ -11,7 +11,8 @@ under their step's fingerprint and the attempt that wrote them::
          <prefix>/<dataset>/outputs/<fingerprint>/<attempt>/<output>     never changed, never read without its receipt
 
 How a step commits: it sends its outputs first, under a name that no other attempt has; then it puts its receipt where
-none exists (`If-None-Match: *`), or over the one that existed when the step began (`If-Match`). One request decides.
+none exists (`If-None-Match: *`), or over the one that existed when the step began (`If-Match`); Google's store has
+`ifGenerationMatch` for both. One request decides.
 The second attempt finds a receipt: the same digest is as good as its own; another digest means that the step is not
 deterministic, which is an error. Besides receipts, only the lease is conditional.
 
@@ -22,6 +23,6 @@ hole, a flipped bit in the cache and a response damaged in transit are handled a
 Invariants: outputs without a receipt are garbage; a receipt is trusted only by its seal; machines' clocks are never
 compared, times are the store's own; no client of a store crosses a fork.
 
-Price: one request per receipt that a process reads, one per stretch of blocks, two per output that it writes, three
-per step.
+Price: one request per receipt that a process reads, one per stretch of blocks, one per output that it writes or per
+part of it, five per step (builds/moved.py counts them; a small object of gs:// takes two requests to read).
 """

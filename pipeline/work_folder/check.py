@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from corpusmill.errors import PermanentError
-from corpusmill.work_folder.objects import Objects, TakenError, objects_of
+from corpusmill.work_folder.buckets import objects_of
+from corpusmill.work_folder.objects import Objects, TakenError
 from corpusmill.work_folder.outputs import new_attempt
 
 RACERS = 16
 NAME = ".store-check"
-OTHER_TAG = '"00000000000000000000000000000000"'
 
 
 class StoreUnfitError(PermanentError):
@@ -25,11 +25,11 @@ def require_conditions(bucket: str, folder: str) -> None:
     key = f"{folder}/{NAME}-{new_attempt()}"  # others may ask at this moment
     tag = objects.put(key, b"here\n").tag
     if _wins(objects, key, b"again\n", ""):
-        raise _unfit(objects, key, "If-None-Match: *", "overwrote an existing object")
-    if _wins(objects, key, b"another\n", OTHER_TAG):
-        raise _unfit(objects, key, "If-Match", "overwrote an object with another ETag")
+        raise _unfit(objects, key, objects.if_absent, "overwrote an existing object")
+    if _wins(objects, key, b"another\n", objects.other_tag):
+        raise _unfit(objects, key, objects.if_same, "overwrote another object than the one named")
     if not _wins(objects, key, b"mine\n", tag):
-        raise _unfit(objects, key, "If-Match", "refused its own ETag")
+        raise _unfit(objects, key, objects.if_same, "refused to overwrite the object named")
     objects.delete(key)
     objects.keeps_conditions = True
 
@@ -49,10 +49,10 @@ def race_writers(bucket: str, folder: str, races: int) -> None:
         for _ in range(races):
             key = f"{folder}/{NAME}-{new_attempt()}"
             if (count := winners(key, "")) != 1:
-                raise _unfit(objects, key, "If-None-Match: *", f"{count} of {RACERS} writers won a race")
+                raise _unfit(objects, key, objects.if_absent, f"{count} of {RACERS} writers won a race")
             there = objects.get(key)
-            if (count := winners(key, there.tag if there else OTHER_TAG)) != 1:
-                raise _unfit(objects, key, "If-Match", f"{count} of {RACERS} writers won a race")
+            if (count := winners(key, there.tag if there else objects.other_tag)) != 1:
+                raise _unfit(objects, key, objects.if_same, f"{count} of {RACERS} writers won a race")
             objects.delete(key)
 
 
@@ -68,8 +68,8 @@ def _wins(objects: Objects, key: str, content: bytes, over: str) -> bool:
 def _unfit(objects: Objects, key: str, condition: str, got: str) -> StoreUnfitError:
     return StoreUnfitError(
         "this store cannot hold a work folder: it ignores conditions",
-        where=f"s3://{objects.bucket}/{key}",
-        expected=f"{condition} honoured, as in Amazon S3 and SeaweedFS",
+        where=objects.location(key),
+        expected=f"{condition} honoured, as in Amazon S3, SeaweedFS and Google Cloud Storage",
         got=got,
         next_step="use another store for work_folder; sources and destinations may remain in this one",
     )

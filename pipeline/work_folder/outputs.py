@@ -13,7 +13,7 @@ import xxhash
 from corpusmill.errors import PermanentError
 from corpusmill.fingerprint import Algorithm
 from corpusmill.mirrored import object_of
-from corpusmill.work_folder.objects import objects_of
+from corpusmill.work_folder.buckets import objects_of
 
 OUTPUTS = "outputs"
 PIECE_BYTES = 64 << 20

@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 from corpusmill.mirrored import object_of
-from corpusmill.work_folder.objects import Objects, Small, TakenError, objects_of
+from corpusmill.work_folder.buckets import objects_of
+from corpusmill.work_folder.objects import Objects, Small, TakenError
 
 
 def is_shared(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Machines that share nothing but a bucket: each has a mirror of its own."""
+"""Machines that share nothing but a bucket: each has a mirror of its own. The bucket is s3://corpus, or gs://corpus."""
 
 from __future__ import annotations
 
@@ -10,8 +10,28 @@ from pathlib import Path
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.runs import begin_run
-from corpusmill.mirrored import CACHE, address_of
+from corpusmill.mirrored import CACHE, address_of, place_of
 from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.work_folder.buckets import objects_of
+from corpusmill.work_folder.objects import Objects
+
+ENDPOINT_OF = {"s3": "AWS_ENDPOINT_URL", "gs": "STORAGE_EMULATOR_HOST"}
+WORK_FOLDER = "WORK_FOLDER_OF_TESTS"  # processes of a test inherit it
+
+
+def work_folder() -> str:
+    """The address of the work folder of a test."""
+    return os.environ[WORK_FOLDER]
+
+
+def objects() -> Objects:
+    """Its bucket."""
+    return objects_of(place_of(work_folder())[0])
+
+
+def keys(prefix: str = "") -> list[str]:
+    """The keys of all objects below a prefix of its bucket."""
+    return [stored.key for stored in objects().list(prefix)]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
@@ -24,19 +24,16 @@ from corpusmill.mirrored import address_of
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify.verification import verify_build
-from corpusmill.work_folder.objects import objects_of
 from tests.system.corpus import configuration, write_corpus
-from tests.work_folder.machines import build_apart, machine
+from tests.work_folder.machines import build_apart, keys, machine, objects, work_folder
 
 Machine = Callable[[str], AbstractContextManager[Path]]
 
 
 @pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str) -> Iterator[Machine]:
-    """A bucket, and the machine `first`; the fixture makes others, whose mirrors share nothing."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
-    with machine(tmp_path, "first"):
-        yield partial(machine, tmp_path)
+def other(tmp_path: Path, bucket: str) -> Machine:
+    """Makes machines beside `first`, whose mirrors share nothing."""
+    return partial(machine, tmp_path)
 
 
 @pytest.fixture
@@ -52,7 +49,7 @@ def config_in(root: Path, work_folder: str, **changes: Any) -> DatasetConfig:
 
 
 def in_bucket(root: Path, **changes: Any) -> DatasetConfig:
-    return config_in(root, "s3://corpus/mill", **changes)
+    return config_in(root, work_folder(), **changes)
 
 
 def delivered(config: DatasetConfig) -> dict[str, bytes]:
@@ -69,14 +66,13 @@ def locally(corpus: Path) -> dict[str, bytes]:
     return delivered(config)
 
 
-def outputs_in_bucket(client: Any) -> list[str]:
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket="corpus", Prefix="mill/tiny/outputs/")
-    return [item["Key"] for page in pages for item in page.get("Contents", [])]
+def outputs_in_bucket() -> list[str]:
+    return keys("mill/tiny/outputs/")
 
 
 @pytest.mark.slow
 def test_build_with_each_step_on_a_machine_of_its_own_delivers_what_a_local_one_does(
-    corpus: Path, bucket: Machine, locally: dict[str, bytes]
+    corpus: Path, other: Machine, locally: dict[str, bytes]
 ) -> None:
     config = in_bucket(corpus)
     build_apart(config, corpus / "machines")
@@ -85,7 +81,7 @@ def test_build_with_each_step_on_a_machine_of_its_own_delivers_what_a_local_one_
 
 @pytest.mark.slow
 def test_build_that_gives_back_what_nobody_needs_delivers_the_same(
-    corpus: Path, bucket: Machine, locally: dict[str, bytes], moto_client: Any
+    corpus: Path, other: Machine, locally: dict[str, bytes]
 ) -> None:
     config = in_bucket(corpus, reclaim="eager")
     plan = build_apart(config, corpus / "machines")
@@ -96,59 +92,61 @@ def test_build_that_gives_back_what_nobody_needs_delivers_the_same(
         for stage, unit in steps_of(build)
         for name in build.receipt(stage, unit).given_back
     ]
-    there = outputs_in_bucket(moto_client)
+    there = outputs_in_bucket()
     assert gone
     assert not [key for key in there if any(key.endswith(item) for item in gone)]
 
 
-def test_another_machine_reuses_every_step(corpus: Path, bucket: Machine) -> None:
+def test_another_machine_reuses_every_step(corpus: Path, other: Machine) -> None:
     first = build_dataset(in_bucket(corpus), workers=1)
     made = {
         step: open_build(first).receipt(*step).attempt for step in steps_of(open_build(first)) if step[0] != "report"
     }
-    with bucket("second"):
+    with other("second"):
         build = open_build(build_dataset(in_bucket(corpus), workers=1))
         again = {step: build.receipt(*step).attempt for step in made if step[0] != "upload"}
     assert again == {step: made[step] for step in again}
 
 
 @pytest.mark.slow
-def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, bucket: Machine, moto_client: Any) -> None:
+def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, other: Machine) -> None:
     address = address_of(build_dataset(in_bucket(corpus), workers=1))
     assert not verify_build(open_build(address)).findings
-    lost = next(key for key in outputs_in_bucket(moto_client) if key.endswith("/tokenized"))
-    flipped = next(key for key in outputs_in_bucket(moto_client) if key.endswith("/tokens"))
-    moto_client.delete_object(Bucket="corpus", Key=lost)
-    content = bytearray(moto_client.get_object(Bucket="corpus", Key=flipped)["Body"].read())
+    lost = next(key for key in outputs_in_bucket() if key.endswith("/tokenized"))
+    flipped = next(key for key in outputs_in_bucket() if key.endswith("/tokens"))
+    objects().delete(lost)
+    stored = objects().get(flipped)
+    assert stored
+    content = bytearray(stored.content)
     content[len(content) // 2] ^= 1
-    moto_client.put_object(Bucket="corpus", Key=flipped, Body=bytes(content))
+    objects().put(flipped, bytes(content))
     for name in ("first", "second"):  # whose cache holds both as they were, and whose cache is empty
-        with bucket(name):
+        with other(name):
             actual = verify_build(open_build(address)).findings
         assert {finding.where.rpartition("/")[2] for finding in actual} >= {"tokenized", "tokens"}, name
 
 
 @pytest.mark.slow
 def test_object_that_is_lost_after_its_receipt_is_made_again_by_its_step(
-    corpus: Path, bucket: Machine, moto_client: Any, locally: dict[str, bytes]
+    corpus: Path, other: Machine, locally: dict[str, bytes]
 ) -> None:
     config = in_bucket(corpus)
     plan = address_of(begin_run(plan_dataset(config, to_build=True)))
     for stage in ("download", "index"):
         for unit in open_build(plan).units(stage):
             open_build(plan).run(stage, unit)
-    for key in outputs_in_bucket(moto_client):
+    for key in outputs_in_bucket():
         if key.endswith(("/tokenized", "/.blocks")):
-            moto_client.delete_object(Bucket="corpus", Key=key)
-    with bucket("second"):
+            objects().delete(key)
+    with other("second"):
         build_dataset(config, workers=1)
     assert delivered(config) == locally
-    with bucket("third"):
+    with other("third"):
         assert not verify_build(open_build(plan)).findings
 
 
 @pytest.mark.slow
-def test_bit_that_flips_in_the_cache_is_fetched_again(corpus: Path, bucket: Machine) -> None:
+def test_bit_that_flips_in_the_cache_is_fetched_again(corpus: Path, other: Machine) -> None:
     build = open_build(build_dataset(in_bucket(corpus), workers=1))
     path = build.step_folder("index", "00000") / "tokenized"
     before = path.read_bytes()
@@ -157,14 +155,14 @@ def test_bit_that_flips_in_the_cache_is_fetched_again(corpus: Path, bucket: Mach
 
 
 @pytest.mark.slow
-def test_step_that_another_machine_was_asked_to_run_again_runs_there(corpus: Path, bucket: Machine) -> None:
+def test_step_that_another_machine_was_asked_to_run_again_runs_there(corpus: Path, other: Machine) -> None:
     plan = build_dataset(in_bucket(corpus), workers=1)
     address, before = address_of(plan), open_build(plan).receipt("tokenize", "00000").attempt
-    with bucket("second"):
+    with other("second"):
         ask_for_shard(open_build(address), "tokenize", "00000")
-    with bucket("third"):
+    with other("third"):
         open_build(address).run("tokenize", "00000")
-    with bucket("fourth"):
+    with other("fourth"):
         receipt = open_build(address).receipt("tokenize", "00000")
     assert receipt.attempt != before
     assert not receipt.again
@@ -172,61 +170,62 @@ def test_step_that_another_machine_was_asked_to_run_again_runs_there(corpus: Pat
 
 @pytest.mark.slow
 def test_garbage_is_what_no_plan_leads_to_and_what_a_killed_worker_left(
-    corpus: Path, bucket: Machine, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = in_bucket(corpus)
     build_dataset(config, workers=1)
-    moto_client.put_object(Bucket="corpus", Key="mill/tiny/outputs/0123456789abcdef/killed/tokens", Body=b"half")
-    moto_client.create_multipart_upload(Bucket="corpus", Key="mill/tiny/outputs/0123456789abcdef/in-parts/tokens")
-    other = in_bucket(corpus, shuffle={"seed": 8})
-    build_dataset(other, workers=1)
-    needed = delivered(other)
+    objects().put("mill/tiny/outputs/0123456789abcdef/killed/tokens", b"half")
+    begin_upload("mill/tiny/outputs/0123456789abcdef/in-parts/tokens")
+    newer = in_bucket(corpus, shuffle={"seed": 8})
+    build_dataset(newer, workers=1)
+    needed = delivered(newer)
     at_once = ScheduleConfig.model_construct(task_timeout=timedelta(seconds=-1))
     monkeypatch.setattr(garbage, "ScheduleConfig", lambda: at_once)
-    with bucket("second"):
-        actual = garbage.find_garbage(work_of(other), GRAPH)
+    with other("second"):
+        actual = garbage.find_garbage(work_of(newer), GRAPH)
         assert {item.reason for item in actual} == {garbage.SUPERSEDED, garbage.ABANDONED}
-        assert garbage.remove_garbage(work_of(other), GRAPH, actual)
-        assert not garbage.find_garbage(work_of(other), GRAPH)
-    with bucket("third"):
-        build = open_build(build_dataset(other, workers=1))
+        assert garbage.remove_garbage(work_of(newer), GRAPH, actual)
+        assert not garbage.find_garbage(work_of(newer), GRAPH)
+    with other("third"):
+        build = open_build(build_dataset(newer, workers=1))
         assert not verify_build(build).findings
-    assert delivered(other) == needed
+    assert delivered(newer) == needed
     attempts = {build.receipt(*step).attempt for step in steps_of(build)}
-    left = {key.split("/")[4] for key in outputs_in_bucket(moto_client)} - attempts
+    left = {key.split("/")[4] for key in outputs_in_bucket()} - attempts
     assert not any("killed" in item for item in left)
-    assert "Uploads" not in moto_client.list_multipart_uploads(Bucket="corpus")
+    assert not objects().unfinished("")
 
 
-def test_output_of_several_parts_arrives_as_it_was(tmp_path: Path, bucket: Machine, moto_client: Any) -> None:
+def test_output_of_several_parts_arrives_as_it_was(tmp_path: Path, other: Machine) -> None:
     content = b"".join(number.to_bytes(4, "little") for number in range(5 << 20))  # 20 MiB: three parts
     (tmp_path / "output").write_bytes(content)
-    objects_of("corpus").send(tmp_path / "output", "mill/output")
-    assert objects_of("corpus").read("mill/output", 0, len(content)) == content
-    assert moto_client.head_object(Bucket="corpus", Key="mill/output")["ETag"].strip('"').endswith("-3")
+    objects().send(tmp_path / "output", "mill/output")
+    assert objects().read("mill/output", 0, len(content)) == content
 
 
 def test_output_whose_upload_fails_leaves_no_upload_behind(
-    tmp_path: Path, bucket: Machine, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "output").write_bytes(bytes(20 << 20))
-    objects = objects_of("corpus")
-    usual = objects.store.client.upload_part
+    store: Any = objects().store
+    usual, calls = store.call, [0]
 
-    def upload_part(**names: Any) -> Any:
-        if names["PartNumber"] == 2:
+    def call(verb: str, where: str, request: Any) -> Any:
+        calls[0] += verb == "write"
+        if calls[0] == 3:  # the second part
             raise PermanentError("the disk of this test is broken")
-        return usual(**names)
+        return usual(verb, where, request)
 
-    monkeypatch.setattr(objects.store.client, "upload_part", upload_part)
+    monkeypatch.setattr(store, "call", call)
     with pytest.raises(PermanentError):
-        objects.send(tmp_path / "output", "mill/output")
-    assert "Uploads" not in moto_client.list_multipart_uploads(Bucket="corpus")
+        objects().send(tmp_path / "output", "mill/output")
+    assert calls[0] > 2
+    assert not objects().unfinished("")
 
 
 @pytest.mark.slow
 def test_cache_keeps_its_bound_and_the_build_its_bytes(
-    corpus: Path, bucket: Machine, locally: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    corpus: Path, other: Machine, locally: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUSMILL_CACHE_BYTES", "400000")
     config = in_bucket(corpus)
@@ -240,3 +239,12 @@ def test_cache_keeps_its_bound_and_the_build_its_bytes(
 
 def steps_of(build: RunnableBuild) -> list[tuple[str, str]]:
     return [(stage, unit) for stage in GRAPH.names for unit in build.units(stage)]
+
+
+def begin_upload(key: str) -> None:
+    """Leave an upload in parts as a worker does that is killed."""
+    store: Any = objects().store
+    if work_folder().startswith("s3"):
+        store.client.create_multipart_upload(Bucket="corpus", Key=key)
+    else:
+        store.client._http.request("POST", f"{store.client.api_endpoint}/corpus/{key}?uploads").raise_for_status()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from corpusmill.ledger.again import ask_again, asked_again, look
 from corpusmill.ledger.blocks import BLOCK_BYTES, Blocks
 from corpusmill.ledger.commit import NotDeterministicError
 from corpusmill.mirrored import mirror_of
-from corpusmill.storage import retries
 from tests.faults.proxy import FaultyProxy
 from tests.quick import quick
-from tests.work_folder.machines import machine
+from tests.work_folder.machines import keys, machine, objects, work_folder
 
 STEP = Step("tokenize", 1, "00000", {"of": "test"}, ())
 CONTENT = bytes(range(256)) * (BLOCK_BYTES // 256) + b"and a little of another block"
@@ -31,12 +29,7 @@ FAILURES = ("refused", "reset", "lost", "truncated", "delayed")
 DAMAGES = ("corrupted", "edited", "cut", "repeated")
 
 
-@pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str) -> Iterator[str]:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
-    monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(first_pause_seconds=0.0))
-    with machine(tmp_path, "first"):
-        yield moto
+pytestmark = pytest.mark.usefixtures("hasty")
 
 
 def write(content: bytes = CONTENT) -> Any:
@@ -49,7 +42,7 @@ def write(content: bytes = CONTENT) -> Any:
 
 
 def work() -> Path:
-    return mirror_of("s3://corpus/mill/tiny")
+    return mirror_of(f"{work_folder()}/tiny")
 
 
 def run(content: bytes = CONTENT) -> Path:
@@ -71,10 +64,6 @@ def read_or_run_again() -> tuple[bytes, bool]:
         ask_again(STEP.folder(work()))
         run()
         return read_anew(), True
-
-
-def keys(client: Any) -> list[str]:
-    return [item["Key"] for item in client.list_objects_v2(Bucket="corpus").get("Contents", [])]
 
 
 def test_step_of_one_machine_is_read_by_another(bucket: str, tmp_path: Path) -> None:
@@ -136,12 +125,10 @@ def raced(folder: Path, contents: list[bytes]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_machines_that_race_agree_on_one_attempt_and_leave_no_other(
-    bucket: str, tmp_path: Path, moto_client: Any
-) -> None:
+def test_machines_that_race_agree_on_one_attempt_and_leave_no_other(bucket: str, tmp_path: Path) -> None:
     outcomes = raced(tmp_path, [CONTENT] * 8)
     assert len(set(outcomes)) == 1
-    assert {key.split("/")[4] for key in keys(moto_client) if "/outputs/" in key} == set(outcomes)
+    assert {key.split("/")[4] for key in keys() if "/outputs/" in key} == set(outcomes)
 
 
 @pytest.mark.slow
@@ -150,7 +137,7 @@ def test_machines_that_write_different_bytes_are_told_so(bucket: str, tmp_path: 
     assert len({*outcomes} - {"NotDeterministicError"}) == 1  # who begins when it is there takes it as it is
 
 
-def test_step_that_two_machines_ran_counts_once(bucket: str, tmp_path: Path, moto_client: Any) -> None:
+def test_step_that_two_machines_ran_counts_once(bucket: str, tmp_path: Path) -> None:
     with machine(tmp_path, "slow"):
         first = STEP.folder(work())
 
@@ -163,7 +150,7 @@ def test_step_that_two_machines_ran_counts_once(bucket: str, tmp_path: Path, mot
         assert first == STEP.folder(work())
     with machine(tmp_path, "quick"):
         assert read_receipt(run()).attempt == receipt.attempt
-    assert len({key.split("/")[4] for key in keys(moto_client) if "/outputs/" in key}) == 1
+    assert len({key.split("/")[4] for key in keys() if "/outputs/" in key}) == 1
 
 
 def test_step_that_is_not_deterministic_is_refused(bucket: str, tmp_path: Path) -> None:
@@ -189,13 +176,11 @@ def test_step_that_is_asked_for_runs_once_wherever_it_is_looked_at(bucket: str, 
     assert read_receipt(run()).attempt == after
 
 
-def test_outputs_that_are_lost_are_made_again_under_another_attempt(
-    bucket: str, tmp_path: Path, moto_client: Any
-) -> None:
+def test_outputs_that_are_lost_are_made_again_under_another_attempt(bucket: str, tmp_path: Path) -> None:
     before = read_receipt(run()).attempt
-    for key in keys(moto_client):
+    for key in keys():
         if "/outputs/" in key:
-            moto_client.delete_object(Bucket="corpus", Key=key)
+            objects().delete(key)
     with machine(tmp_path, "second"):
         assert read_receipt(run_once(STEP, work(), write(), verify=True)).attempt != before
     with machine(tmp_path, "third"):
@@ -206,8 +191,8 @@ def test_outputs_that_are_lost_are_made_again_under_another_attempt(
 def test_store_that_fails_now_and_then_changes_nothing(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    with FaultyProxy(bucket, seed=seed, share=0.5, faults=12, kinds=FAILURES) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+    with FaultyProxy(os.environ[bucket], seed=seed, share=0.5, faults=12, kinds=FAILURES) as proxy:
+        monkeypatch.setenv(bucket, proxy.endpoint)
         attempts = set()
         for name in ("second", "third"):
             with machine(tmp_path, name):
@@ -221,13 +206,14 @@ def test_store_that_fails_now_and_then_changes_nothing(
 def test_store_that_lies_is_found_out_or_asked_again(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    with FaultyProxy(bucket, seed=seed, share=0.2, faults=8, kinds=DAMAGES) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+    store = os.environ[bucket]
+    with FaultyProxy(store, seed=seed, share=0.2, faults=8, kinds=DAMAGES) as proxy:
+        monkeypatch.setenv(bucket, proxy.endpoint)
         for name in ("second", "third"):
             with machine(tmp_path, name), suppress(CorpusmillError):
                 run()
                 assert read_anew() == CONTENT
-    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket)
+    monkeypatch.setenv(bucket, store)
     with machine(tmp_path, "last"):
         run()
         assert read_or_run_again()[0] == CONTENT
@@ -243,10 +229,9 @@ def killed_after(requests: int, folder: Path, name: str) -> int:
 
 
 def run_and_die(folder: Path, name: str, requests: int) -> None:
-    from corpusmill.storage import s3
-
     left = [requests]
-    send = s3.S3Store.call
+    store: Any = type(objects().store)
+    send = store.call
 
     def counted(*arguments: Any) -> Any:
         left[0] -= 1
@@ -254,7 +239,7 @@ def run_and_die(folder: Path, name: str, requests: int) -> None:
             os.kill(os.getpid(), 9)
         return send(*arguments)
 
-    s3.S3Store.call = counted  # type: ignore[method-assign]
+    store.call = counted
     with machine(folder, name):
         run()
 

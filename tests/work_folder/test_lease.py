@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ from corpusmill.engine.claim import Holder, RunUnderWayError, beating, claim_dat
 from corpusmill.mirrored import mirror_of
 from corpusmill.work_folder.check import StoreUnfitError
 from corpusmill.work_folder.small import refresh
+from tests.gcs_front import GcsFront
 from tests.servers import Server
-from tests.work_folder.machines import machine
+from tests.work_folder.machines import WORK_FOLDER, machine, work_folder
 
 ONE, OTHER = Holder("here", "dataset__tiny", "one"), Holder("elsewhere", "dataset__tiny", "two")
 
@@ -24,14 +24,7 @@ def never(_: Holder) -> bool:
 
 
 def work() -> Path:
-    return mirror_of("s3://corpus/mill/tiny")
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str) -> Iterator[str]:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
-    with machine(tmp_path, "first"):
-        yield moto
+    return mirror_of(f"{work_folder()}/tiny")
 
 
 def test_dataset_of_one_machine_is_refused_to_another_until_it_ends(bucket: str, tmp_path: Path) -> None:
@@ -95,5 +88,15 @@ def test_store_that_ignores_conditions_is_refused(
     tmp_path: Path, rclone: Server, monkeypatch: pytest.MonkeyPatch, rclone_client: Any
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", rclone.endpoint)
+    monkeypatch.setenv(WORK_FOLDER, "s3://corpus/mill")
     with machine(tmp_path, "first"), pytest.raises(StoreUnfitError), claimed(work()):
+        pass
+
+
+def test_store_that_ignores_generations_is_refused(
+    tmp_path: Path, gcs_server: Server, gcs: GcsFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.endpoint)  # the emulator, without the front that minds them
+    monkeypatch.setenv(WORK_FOLDER, "gs://corpus/mill")
+    with machine(tmp_path, "first"), pytest.raises(StoreUnfitError, match="ignores conditions"), claimed(work()):
         pass

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.mirrored import cache_folder, mirror_of, object_of
+from corpusmill.mirrored import address_of, cache_folder, mirror_of, object_of
 
 
 def test_mirror_follows_the_environment_and_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,9 @@ def test_mirror_follows_the_environment_and_the_current_folder(tmp_path: Path, m
         (root / name).mkdir()
         monkeypatch.setenv("CORPUSMILL_ROOT", str(root / name))
         assert cache_folder() == root / name / ".corpusmill" / "cache"
-        assert object_of(mirror_of("s3://corpus/mill/receipt.json")) == ("corpus", "mill/receipt.json")
+        for bucket in ("s3://corpus", "gs://corpus"):
+            assert object_of(mirror_of(f"{bucket}/mill/receipt.json")) == (bucket, "mill/receipt.json")
+            assert address_of(mirror_of(f"{bucket}/mill/receipt.json")) == f"{bucket}/mill/receipt.json"
     elsewhere = mirror_of("s3://corpus/mill")
     monkeypatch.setenv("CORPUSMILL_CACHE", str(root / "cache"))
     assert cache_folder() == root / "cache"
