@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import sys
@@ -152,6 +153,7 @@ def main() -> None:
     shards = max(1, round(arguments.gigabytes * 1e9 / sum(map(len, texts))))
     for number in range(shards):
         write_copy(texts, offsets, number, arguments.changed_every, copies / str(number))
+    os.sync()  # pages that are not yet written stay, charged to no group
     Path("/proc/sys/vm/drop_caches").write_text("1")
     command = [sys.executable, __file__, *sys.argv[1:], "--find", str(shards)]
     taken = within(int(arguments.limit * 1e9), command)
