@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from corpusmill.dedup import exchange
 from corpusmill.dedup.anchor_kernels import BUCKETS
 from corpusmill.dedup.anchors import open_anchors, places_of
+from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts
 from corpusmill.dedup.ranges import kept_whole
+from corpusmill.dedup.sections import Sections
+from corpusmill.dedup.settle import settle
 from corpusmill.dedup.shared import AnchorSlices, share
-from corpusmill.dedup.slices import hash_slices
+from corpusmill.dedup.slices import hash_slices, slicing_of
 from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import (
     LENGTHS,
@@ -125,6 +129,28 @@ def test_matches_one_string_in_every_document_asks_about_its_ends_alone(tmp_path
             sum(path.stat().st_size for step in ("contexts0", "borders0") for path in (folder / step).iterdir())
         )
     assert sent[1] < 2.1 * sent[0]
+
+
+def test_answers_about_a_shard_larger_than_memory_hold_a_block_of_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    text = rng.integers(97, 123, 8_000_000, np.uint8)
+    copy = text.copy()
+    copy[::700] = 65
+    documents = [part.tobytes() for both in (text, copy) for part in both.reshape(-1, 5000)]
+    write_anchor_folders([documents], 500, tmp_path, run_anchors=1 << 14)
+    shared, contexts, settled, borders = (Sections(made(tmp_path / name)) for name in "abcd")
+    share([AnchorSlices(tmp_path / "anchors0")], 0, 1, 500, shared.folder)
+    slicing, shard = slicing_of(500), TextFile(tmp_path / "anchors0" / "text")
+    peaks = []
+    for answer, asked, folder in ((answer_contexts, shared, contexts), (answer_borders, settled, borders)):
+        tracemalloc.start()
+        counts = answer(shard, [asked], 0, slicing, folder.folder, block_bytes=1 << 19)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        if answer is answer_contexts:
+            settle(shared, [contexts], 0, slicing, settled.folder)
+    assert counts["borders"] > 10_000
+    assert max(peaks) < 4_000_000, peaks
 
 
 @examples(40)
