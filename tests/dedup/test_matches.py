@@ -133,10 +133,10 @@ def test_matches_one_string_in_every_document_asks_about_its_ends_alone(tmp_path
 
 def test_answers_about_a_shard_larger_than_memory_hold_a_block_of_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    text = rng.integers(97, 123, 8_000_000, np.uint8)
+    text = rng.integers(97, 123, 4_000_000, np.uint8)
     copy = text.copy()
     copy[::700] = 65
-    documents = [part.tobytes() for both in (text, copy) for part in both.reshape(-1, 5000)]
+    documents = [part.tobytes() for both in (text, copy) for part in both.reshape(-1, 100_000)]
     write_anchor_folders([documents], 500, tmp_path, run_anchors=1 << 14)
     shared, contexts, settled, borders = (Sections(made(tmp_path / name)) for name in "abcd")
     share([AnchorSlices(tmp_path / "anchors0")], 0, 1, 500, shared.folder)
@@ -144,13 +144,13 @@ def test_answers_about_a_shard_larger_than_memory_hold_a_block_of_it(tmp_path: P
     peaks = []
     for answer, asked, folder in ((answer_contexts, shared, contexts), (answer_borders, settled, borders)):
         tracemalloc.start()
-        counts = answer(shard, [asked], 0, slicing, folder.folder, block_bytes=1 << 19)
+        counts = answer(shard, [asked], 0, slicing, folder.folder, block_bytes=1 << 18)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         if answer is answer_contexts:
             settle(shared, [contexts], 0, slicing, settled.folder)
-    assert counts["borders"] > 10_000
-    assert max(peaks) < 4_000_000, peaks
+    assert counts["borders"] > 5_000
+    assert max(peaks) < len(text) * 3 // 4, peaks
 
 
 @examples(40)
