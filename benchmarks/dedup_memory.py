@@ -30,8 +30,8 @@ GROUPS, CPU_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpuacct
 WORDS_TO_A_CHANGE = 100
 WORKERS = 2
 MEMORY = "128MiB"
-"""dedup.memory: two partitions' sections and what two workers hold fit into 1 GB, so that later turns read a section
-from the page cache."""
+"""dedup.memory. By arithmetic, the sections of two partitions (125 MB each) and what two workers hold (250 MB each) fit
+into 1 GB, so that all turns of match but the first read a section from the page cache."""
 
 
 def write_corpus(sample: Path, folder: Path, gigabytes: float) -> int:
