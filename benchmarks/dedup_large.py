@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import sys
@@ -30,7 +31,8 @@ from corpusmill.stages.shared import partitions_for
 
 DRAWN = 200
 BASE = np.uint64(0x9E3779B97F4A7C15)
-BITS = np.uint64(64 - 22)  # of the table of wanted hashes
+BITS = np.uint64(64 - 22)  # of a table of wanted hashes: 512 KiB, a bit each, so that a core's own cache holds it
+SECOND = np.uint64(0xD6E8FEB86659FD93)  # the second table's bits are the high ones of hash x this
 
 
 def find(copies: Path, shards: int) -> None:
@@ -56,7 +58,13 @@ def window_hash(text: Any) -> Any:
 
 
 @njit(cache=True)
-def scan(text: Any, length: Any, top: Any, table: Any, hits: Any) -> Any:
+def is_set(table: Any, value: Any) -> Any:
+    bit = value >> BITS
+    return (table[bit >> np.uint64(6)] >> (bit & np.uint64(63))) & np.uint64(1) != np.uint64(0)
+
+
+@njit(cache=True)
+def scan(text: Any, length: Any, top: Any, tables: Any, hits: Any) -> Any:
     """Positions of windows without a separator whose hash may be wanted, into `hits`; how many there are."""
     value, run, count = np.uint64(0), 0, 0
     for at in range(len(text)):
@@ -68,7 +76,7 @@ def scan(text: Any, length: Any, top: Any, table: Any, hits: Any) -> Any:
         else:
             run += 1
         value = value * BASE + np.uint64(text[at]) + np.uint64(1)
-        if run == length and table[value >> BITS]:
+        if run == length and is_set(tables[0], value) and is_set(tables[1], (value ^ value >> np.uint64(32)) * SECOND):
             hits[count] = at + 1 - length
             count += 1
     return count
@@ -115,13 +123,17 @@ def check(copies: Path, shards: int) -> dict[str, int]:
     wanted = [[(shard, start) for start in windows_over(texts[shard], position)] for shard, position in drawn]
     content = {place: texts[place[0]][place[1] : place[1] + MINIMUM_BYTES].tobytes() for own in wanted for place in own}
     first: dict[bytes, tuple[int, int] | None] = dict.fromkeys(content.values())
-    table = np.zeros(1 << 22, np.uint8)
+    tables = np.zeros((2, 1 << 16), np.uint64)
     for window in first:
-        table[window_hash(np.frombuffer(window, np.uint8)) >> BITS] = 1
+        value = int(window_hash(np.frombuffer(window, np.uint8)))
+        second = (value ^ value >> 32) * int(SECOND) % (1 << 64)
+        for table, bit in zip(tables, (value >> int(BITS), second >> int(BITS)), strict=True):
+            table[bit >> 6] |= np.uint64(1 << (bit & 63))
     top = np.uint64(pow(int(BASE), MINIMUM_BYTES - 1, 1 << 64))
     for shard, text in enumerate(texts):
         hits = np.empty(len(text), np.int64)
-        for start in hits[: scan(text, MINIMUM_BYTES, top, table, hits)].tolist():
+        print(f"checking shard {shard}", file=sys.stderr)
+        for start in hits[: scan(text, MINIMUM_BYTES, top, tables, hits)].tolist():
             window = text[start : start + MINIMUM_BYTES].tobytes()
             if window in first and first[window] is None:
                 first[window] = (shard, start)
@@ -141,20 +153,35 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=4, help="GB")
     parser.add_argument("--changed-every", type=int, default=STEPS_BYTES[1])
     parser.add_argument("--find", type=int, help="the number of shards: only find the ranges, in this process")
+    parser.add_argument("--check", action="store_true", help="check ranges that an interrupted run has found")
     arguments = parser.parse_args()
     copies = arguments.scratch / "copies"
     if arguments.find:
         find(copies, arguments.find)
         return
+    if not arguments.check:
+        measure(arguments, copies)
+    report(arguments, copies)
+
+
+def measure(arguments: argparse.Namespace, copies: Path) -> None:
+    """Write the corpus and find its ranges within the limit; what that took, into `copies`/taken.json."""
     (arguments.scratch / "sample").mkdir(parents=True)
     sample = text_shards(arguments.corpus, arguments.scratch / "sample")
     texts, offsets = [shard.text for shard in sample], [shard.offsets for shard in sample]
     shards = max(1, round(arguments.gigabytes * 1e9 / sum(map(len, texts))))
     for number in range(shards):
         write_copy(texts, offsets, number, arguments.changed_every, copies / str(number))
+    os.sync()  # pages that are not yet written stay, charged to no group
     Path("/proc/sys/vm/drop_caches").write_text("1")
     command = [sys.executable, __file__, *sys.argv[1:], "--find", str(shards)]
     taken = within(int(arguments.limit * 1e9), command)
+    (copies / "taken.json").write_text(json.dumps(taken))
+
+
+def report(arguments: argparse.Namespace, copies: Path) -> None:
+    taken = json.loads((copies / "taken.json").read_text())
+    shards = sum(path.name.isdigit() for path in copies.iterdir())
     actual = json.loads((copies / "found.json").read_text())
     steps = actual.pop("cpu_seconds")
     text_bytes = sum((copies / str(number) / "tokenized").stat().st_size for number in range(shards))

@@ -1,6 +1,6 @@
 """Match what is left once digests have settled the rest: borders of slices, one hash partition of all shards.
 
-Slices of one gram make a group. In a group of at most 16 each is compared with each before it. Of larger groups parts
+Slices of one gram make a group. In a group of at most 32 each is compared with each before it. Of larger groups parts
 are compared, first whole slices, then halves, quarters and at last single windows: of parts with the same bytes the
 first stays and the windows of the others occurred earlier; of those that stay, a half goes on if what all of its
 windows share is another's, too. So at each of the log2(w) + 1 steps only the parts at the ends of duplicates are left,
@@ -34,7 +34,10 @@ from corpusmill.slices import copy_slices, starts_of
 
 BYTES_PER_BORDER = 200
 
-_MOST_PAIRED = 16
+_MOST_PAIRED = 32
+"""Each member with 16 others on average, at worst. Of 3.2 million slices of 74 near-copies, the comparison takes 2.3 s
+if groups of at most 16 are compared in pairs, 1.1 s with 32 and 1.0 s with 64."""
+
 _PAIR_ROWS = 1 << 16
 
 _SHARD_SHIFT = np.uint64(44)

@@ -65,7 +65,7 @@ def match_folder(
     block_bytes: int = 1 << 20,
     memory_bytes: int = 1 << 30,
     width: int = 0,
-    most_paired: int = 16,
+    most_paired: int = 32,
     references: Sequence[int] = (),
 ) -> tuple[list[Matches], list[RepeatedWindow]]:
     """The steps behind write_anchor_folders; `width`: windows of a slice, if not as usual; `references`: of shards."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from corpusmill.dedup import exchange
 from corpusmill.dedup.anchor_kernels import BUCKETS
 from corpusmill.dedup.anchors import open_anchors, places_of
+from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts
 from corpusmill.dedup.ranges import kept_whole
+from corpusmill.dedup.sections import Sections
+from corpusmill.dedup.settle import settle
 from corpusmill.dedup.shared import AnchorSlices, share
-from corpusmill.dedup.slices import hash_slices
+from corpusmill.dedup.slices import hash_slices, slicing_of
 from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import (
     LENGTHS,
@@ -44,7 +48,7 @@ def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[li
         run_anchors=rng.choice([200, 1 << 20]),
         block_bytes=rng.choice([64, 1000, 1 << 20]),
         memory_bytes=rng.choice([500, 1 << 30]),
-        most_paired=rng.choice([0, 2, 16]),
+        most_paired=rng.choice([0, 2, 32]),
     )
     texts = [text_of(documents)[0] for documents in shards]
     assert ranges == [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)], seed
@@ -107,7 +111,7 @@ def test_ranges_of_earlier_shards_stay_when_a_shard_is_added(
     assert after[0] == before[0]
 
 
-@pytest.mark.parametrize("most_paired", [0, 16])
+@pytest.mark.parametrize("most_paired", [0, 32])
 def test_matches_one_string_in_every_document_asks_about_its_ends_alone(tmp_path: Path, most_paired: int) -> None:
     """Twice the documents: twice the bytes that are sent, however many pairs of documents there are."""
     rng = np.random.default_rng(7)
@@ -127,8 +131,30 @@ def test_matches_one_string_in_every_document_asks_about_its_ends_alone(tmp_path
     assert sent[1] < 2.1 * sent[0]
 
 
+def test_answers_about_a_shard_larger_than_memory_hold_a_block_of_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    text = rng.integers(97, 123, 4_000_000, np.uint8)
+    copy = text.copy()
+    copy[::700] = 65
+    documents = [part.tobytes() for both in (text, copy) for part in both.reshape(-1, 100_000)]
+    write_anchor_folders([documents], 500, tmp_path, run_anchors=1 << 14)
+    shared, contexts, settled, borders = (Sections(made(tmp_path / name)) for name in "abcd")
+    share([AnchorSlices(tmp_path / "anchors0")], 0, 1, 500, shared.folder)
+    slicing, shard = slicing_of(500), TextFile(tmp_path / "anchors0" / "text")
+    peaks = []
+    for answer, asked, folder in ((answer_contexts, shared, contexts), (answer_borders, settled, borders)):
+        tracemalloc.start()
+        counts = answer(shard, [asked], 0, slicing, folder.folder, block_bytes=1 << 18)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        if answer is answer_contexts:
+            settle(shared, [contexts], 0, slicing, settled.folder)
+    assert counts["borders"] > 5_000
+    assert max(peaks) < len(text) * 3 // 4, peaks
+
+
 @examples(40)
-@given(documents_lists, st.integers(14, 40), st.integers(0, 3), st.sampled_from([0, 2, 16]), st.integers(1, 60))
+@given(documents_lists, st.integers(14, 40), st.integers(0, 3), st.sampled_from([0, 2, 32]), st.integers(1, 60))
 def test_ranges_do_not_depend_on_slices_pairs_blocks_or_turns(
     documents: list[bytes], minimum_bytes: int, width_bits: int, most_paired: int, small: int
 ) -> None:
@@ -173,7 +199,7 @@ def test_ranges_when_all_hashes_meet_equal_the_oracle(
         starts[0] = 0
         (tmp_path / f"anchors{shard}" / "anchor_buckets").write_bytes(starts.tobytes())
     monkeypatch.setattr(exchange, "hash_slices", lambda *of: hash_slices(*of) % np.uint32(different_hashes))
-    actual, _ = match_folder(tmp_path, len(shards), minimum_bytes, most_paired=rng.choice([0, 16]))
+    actual, _ = match_folder(tmp_path, len(shards), minimum_bytes, most_paired=rng.choice([0, 32]))
     texts = [text_of(documents)[0] for documents in shards]
     rule = [[list(row) for row in rows] for rows in remove_ranges(texts, minimum_bytes)]
     assert [united(actual, shard, minimum_bytes) for shard in range(len(shards))] == rule

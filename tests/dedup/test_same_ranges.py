@@ -65,7 +65,7 @@ def digest(ranges: Sequence[Sequence[Sequence[int]]]) -> str:
 @pytest.mark.parametrize("seed", RANGES)
 def test_ranges_equal_those_of_texts_compared_in_memory(seed: int) -> None:
     length, expected, windows = RANGES[seed]
-    ranges, actual = find_ranges(corpus(seed), length, partitions=1 + seed % 4, most_paired=(0, 16)[seed % 2])
+    ranges, actual = find_ranges(corpus(seed), length, partitions=1 + seed % 4, most_paired=(0, 32)[seed % 2])
     assert (digest(ranges), actual) == (expected, windows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -27,6 +28,7 @@ from tests.quick import quick
 from tests.system.corpus import lines_of
 from tests.system.dedup_runs import run
 
+EXCHANGES = ("shared.share", "exchange.answer_contexts", "settle.settle", "exchange.answer_borders")
 METHODS = pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 
 
@@ -182,9 +184,7 @@ def test_anchors_of_a_string_in_every_document_are_stated_as_the_largest_bucket(
     assert built.total("union", "removed_bytes") >= 26 * len(notice)
 
 
-@pytest.mark.parametrize(
-    "step", ["shared.share", "exchange.answer_contexts", "settle.settle", "exchange.answer_borders"]
-)
+@pytest.mark.parametrize("step", EXCHANGES)
 def test_disk_that_fills_between_the_exchanges_is_said_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch, step: str
 ) -> None:
@@ -209,6 +209,46 @@ def test_disk_that_fills_between_the_exchanges_is_said_and_the_next_run_goes_on(
         once_more = [(tmp_path / "clean" / f"{n}.jsonl").read_bytes() for n in range(6)]
     run(tmp_path, {"mode": "remove"})
     assert once_more == [(tmp_path / "clean" / f"{n}.jsonl").read_bytes() for n in range(6)]
+
+
+KILLED = """
+import os, signal, sys
+from importlib import import_module
+from pathlib import Path
+
+from tests.system.dedup_runs import run
+
+module = import_module("corpusmill.dedup." + sys.argv[2])
+complete = getattr(module, sys.argv[3])
+
+def killed(*arguments, **options):
+    complete(*arguments, **options)
+    folder = next(argument for argument in arguments if isinstance(argument, Path))
+    for path in folder.iterdir():
+        os.truncate(path, path.stat().st_size // 2)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(module, sys.argv[3], killed)
+run(Path(sys.argv[1]), {"mode": "remove"})
+"""
+
+
+@pytest.mark.parametrize("step", quick(EXCHANGES, 1))
+def test_worker_killed_in_an_exchange_leaves_nothing_that_the_next_run_takes_for_finished(
+    tmp_path: Path, step: str
+) -> None:
+    """SIGKILL after the step has written half of every file."""
+    files = {f"{n}.jsonl": [passage(k, 900) for k in range(n, n + 9)] for n in range(6)}
+    for name in ("killed", "undisturbed"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, files)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), *step.split(".")]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "clean").exists()
+    for name in ("killed", "undisturbed"):
+        run(tmp_path / name, {"mode": "remove"})
+    texts = [texts_in(tmp_path / name, *files) for name in ("killed", "undisturbed")]
+    assert texts[0] == texts[1] != [text for own in files.values() for text in own]
 
 
 @METHODS
