@@ -15,7 +15,7 @@ from corpusmill.mirrored import object_of
 from corpusmill.work_folder.objects import Objects, Small, TakenError, objects_of
 
 
-def is_shared(path: Path) -> bool:
+def is_shared(path: Path | str) -> bool:
     """Whether a path of a work folder lies in a bucket."""
     return object_of(path) is not None
 
