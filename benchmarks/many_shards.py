@@ -108,7 +108,7 @@ def receipt_of_plan(root: Path) -> Path:
 
 
 def open_tasks(plan_receipt: Path, stages: tuple[str, ...] = ()) -> dict[str, float]:
-    """By stage, the longest that one of its first tasks takes to open."""
+    """By stage that has tasks, the longest that one of the first takes to open."""
     from corpusmill.stages.graph import open_build
 
     build = open_build(plan_receipt)
@@ -120,7 +120,8 @@ def open_tasks(plan_receipt: Path, stages: tuple[str, ...] = ()) -> dict[str, fl
             float(subprocess.run([*command, task], capture_output=True, text=True, check=True).stdout)
             for task in tasks[:TASKS_OPENED]
         ]
-        longest[stage] = round(max(seconds, default=0.0), 3)
+        if seconds:
+            longest[stage] = round(max(seconds), 3)
     return longest
 
 
