@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER_DIGITS = 16  # 64 bits: two of a billion folders share a name with probability 3e-2 / 1e9
 READ_BYTES = 1 << 20
+TEXT = frozenset({str})
 PLAIN = frozenset({str, int, bool, type(None)})  # types whose every value has the same JSON everywhere
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -77,13 +78,14 @@ def file_digests(path: Path, algorithm: Algorithm = "sha256") -> tuple[str, byte
 
 def _is_plain(value: object) -> bool:
     """Whether a value is made of plain types alone: nearly every one is, and a build asks a hundred thousand times."""
-    kind = type(value)
+    kind, items = type(value), cast("Any", value)
     if kind is dict:
-        items: Any = value
-        return all(type(key) is str for key in items) and all(map(_is_plain, items.values()))
-    if kind is list or kind is tuple:
-        return all(map(_is_plain, cast("list[object]", value)))
-    return kind in PLAIN
+        if not TEXT.issuperset(map(type, items)):
+            return False
+        items = items.values()
+    elif kind is not list and kind is not tuple:
+        return kind in PLAIN
+    return PLAIN.issuperset(map(type, items)) or all(map(_is_plain, items))
 
 
 def _require_stable(value: object, where: str) -> None:

@@ -54,7 +54,7 @@ def place_of(address: str) -> tuple[str, str]:
     return f"{scheme}://{parts[0]}", "/".join(parts[1:])
 
 
-def object_of(path: Path) -> tuple[str, str] | None:
+def object_of(path: Path | str) -> tuple[str, str] | None:
     """(``s3://bucket``, key) of what a path mirrors, or of gs://; None for a path of this machine alone."""
     # Asked for every receipt of a build: text compares ten times as fast as a Path.
     text = os.fspath(path)

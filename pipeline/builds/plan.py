@@ -58,7 +58,7 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
 
 def require_same_code(plan_receipt: Path) -> None:
     """PermanentError for a plan of another version: its steps have other identities here, so a run would mix two."""
-    made_by, here = plan_of(plan_receipt).settings.get("code", {}), _code()
+    made_by, here = plan_of(plan_receipt).settings.code, _code()
     if made_by != here:
         changed = sorted(name for name in made_by.keys() | here.keys() if made_by.get(name) != here.get(name))
         raise PermanentError(

@@ -35,8 +35,17 @@ LATER = ".reclaim_later"
 
 def is_settled(build: Build, stage: str, unit: str) -> bool:
     """Whether a step has finished, and is needed for nothing but its receipt and the files that it still has."""
+    known = build.settled_now
+    if known is None:
+        return _is_settled(build, stage, unit)
+    if (stage, unit) not in known:
+        known[stage, unit] = _is_settled(build, stage, unit)
+    return known[stage, unit]
+
+
+def _is_settled(build: Build, stage: str, unit: str) -> bool:
     receipt = build.find(stage, unit)
-    if receipt is None or asked_again(build.step(stage, unit).folder(build.work)):
+    if receipt is None or asked_again(build.step(stage, unit).place(build.home(stage))):
         return False
     return not receipt.given_back or not is_read(build, stage, unit)
 
@@ -149,6 +158,6 @@ def _has_files(build: Build, stage: str, unit: str) -> bool:
     receipt = build.find(stage, unit)
     if receipt is None or not receipt.given_back:
         return True
-    folder = build.step(stage, unit).folder(build.work)
+    place = build.step(stage, unit).place(build.home(stage))
     # Asked of every step of an unchanged build: a Path takes ten times as long as the call.
-    return any(os.path.exists(f"{folder}/{name}") for name in receipt.given_back)  # noqa: PTH110
+    return any(os.path.exists(f"{place}/{name}") for name in receipt.given_back)  # noqa: PTH110

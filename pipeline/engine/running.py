@@ -200,10 +200,13 @@ class RunnableBuild(Build):
 
     def units_of_task(self, stage: str, task: str) -> list[str]:
         """The units that a task runs."""
-        units: dict[str, list[str]] = {}
-        for unit in self.units(stage):
-            units.setdefault(self.graph[stage].task(unit), []).append(unit)
-        return [unit for name in names_of_group(list(units), task) for unit in units[name]]
+        units = self.units(stage)
+        names = list(map(self.graph[stage].task, units))
+        wanted: dict[str, list[str]] = {name: [] for name in names_of_group(list(dict.fromkeys(names)), task)}
+        for name, unit in zip(names, units, strict=True):
+            if name in wanted:
+                wanted[name].append(unit)
+        return [unit for of_name in wanted.values() for unit in of_name]
 
     def ask_for_task(self, stage: str, task: str) -> None:
         """Let every step of a task run when it is asked for next, finished or not."""

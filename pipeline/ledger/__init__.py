@@ -44,6 +44,7 @@ from corpusmill.ledger.receipt import (
     Receipt,
     output_file,
     read_receipt,
+    read_receipt_as,
     versions_of,
 )
 
@@ -67,6 +68,7 @@ __all__ = [
     "nobody_reading",
     "output_file",
     "read_receipt",
+    "read_receipt_as",
     "reading",
     "require_balanced",
     "run_once",

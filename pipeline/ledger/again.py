@@ -32,10 +32,11 @@ def ask_again(folder: Path) -> None:
             _tell_others(folder)
 
 
-def look(folder: Path) -> None:
+def look(place: Path | str) -> None:
     """Bring the receipt of a step in a bucket here, and whether the step is to run again."""
-    if not is_shared(folder):
+    if not is_shared(place):
         return
+    folder = Path(place)
     mark = folder / AGAIN
     if refresh(folder / RECEIPT_NAME) and _says_again(folder):
         mark.mkdir(exist_ok=True)
@@ -59,10 +60,10 @@ def _says_again(folder: Path) -> bool:
         return False
 
 
-def asked_again(folder: Path) -> bool:
+def asked_again(folder: Path | str) -> bool:
     """Whether the step of this folder is to run again although it has a receipt."""
     # Asked of every step of a build again and again: a Path takes ten times as long as the call.
-    return os.path.isdir(f"{folder}/{AGAIN}") and (folder / RECEIPT_NAME).exists()  # noqa: PTH112
+    return os.path.isdir(f"{folder}/{AGAIN}") and os.path.exists(f"{folder}/{RECEIPT_NAME}")  # noqa: PTH110, PTH112
 
 
 def move_up(written: Path, folder: Path) -> None:

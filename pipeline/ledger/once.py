@@ -51,7 +51,6 @@ class Step:
     unit: str
     settings: dict[str, Any]
     inputs: tuple[InputReceipt, ...]
-    _folders: dict[Path, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, receipt: Receipt) -> Step:
@@ -76,9 +75,11 @@ class Step:
 
     def folder(self, work: Path) -> Path:
         """Where the step's outputs live below the dataset's work folder."""
-        if work not in self._folders:
-            self._folders[work] = work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
-        return self._folders[work]
+        return Path(self.place(work))
+
+    def place(self, work: Path) -> str:
+        """The same as text: to make a Path takes as long as to look for a file."""
+        return f"{work}/{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,9 @@ def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | 
     With `verify` every output is read, too, and must have the stated digest. What is wrong is logged as a warning, but
     for a step whose folder another process removes at this moment: the receipt goes first, then the outputs.
     """
-    folder = step.folder(work)
-    path = folder / RECEIPT_NAME
-    look(folder)
+    place = step.place(work)
+    path = f"{place}/{RECEIPT_NAME}"
+    look(place)
     try:
         receipt = read_receipt(path)
     except FileNotFoundError:
@@ -175,13 +176,13 @@ def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | 
     except CorpusmillError as error:
         log.warning("%s %s runs again: %s", step.stage, step.unit, error)
         return None
-    what = _what_is_wrong(receipt, step, folder, verify=verify)
-    if what and path.exists():
-        log.warning("%s %s runs again: %s in %s", step.stage, step.unit, what, folder)
+    what = _what_is_wrong(receipt, step, place, verify=verify)
+    if what and os.path.exists(path):  # noqa: PTH110
+        log.warning("%s %s runs again: %s in %s", step.stage, step.unit, what, place)
     return None if what else receipt
 
 
-def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) -> str | None:
+def _what_is_wrong(receipt: Receipt, step: Step, place: str, *, verify: bool) -> str | None:
     if receipt.fingerprint != step.fingerprint():
         return "its receipt was edited"
     if receipt.attempt:
@@ -189,25 +190,24 @@ def _what_is_wrong(receipt: Receipt, step: Step, folder: Path, *, verify: bool) 
         if not verify:
             return None
         try:
-            Blocks(folder, receipt).require(
+            Blocks(Path(place), receipt).require(
                 output.name for output in receipt.outputs if output.name not in receipt.given_back
             )
         except DamagedStepError as error:
             return str(error)
-    return _what_is_wrong_here(receipt, folder, verify=verify)
+    return _what_is_wrong_here(receipt, place, verify=verify)
 
 
-def _what_is_wrong_here(receipt: Receipt, folder: Path, *, verify: bool) -> str | None:
+def _what_is_wrong_here(receipt: Receipt, place: str, *, verify: bool) -> str | None:
     # A build of many shards looks at a million outputs: a Path of each takes ten times as long.
-    place = os.fspath(folder)
     for output in receipt.outputs:
         if output.name in receipt.given_back:
             continue
         if _size(f"{place}/{output.name}") != output.size_bytes:
             return f"{output.name} is not {output.size_bytes:,} bytes"
-        if verify and output_file(folder / output.name, output.name, output.algorithm) != output:
+        if verify and output_file(Path(place, output.name), output.name, output.algorithm) != output:
             return f"{output.name} does not have the digest {output.digest}"
-    if verify and xxhash.xxh3_128_hexdigest(read_digests(folder)) != receipt.blocks:
+    if verify and xxhash.xxh3_128_hexdigest(read_digests(Path(place))) != receipt.blocks:
         return f"{BLOCKS_NAME} does not have the digest {receipt.blocks}"
     return None
 

@@ -16,7 +16,7 @@ from corpusmill.work_folder.buckets import objects_of
 from corpusmill.work_folder.objects import Objects, Small, TakenError
 
 
-def is_shared(path: Path) -> bool:
+def is_shared(path: Path | str) -> bool:
     """Whether a path of a work folder lies in a bucket."""
     return object_of(path) is not None
 

@@ -14,7 +14,7 @@ import pytest
 from corpusmill.builds.local import build_dataset, run_task
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.errors import ConfigError, CorruptDataError, PermanentError
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
 
@@ -71,6 +71,24 @@ def test_run_task_of_a_plan_of_another_version_is_refused(plan: Path, monkeypatc
     replaced = plan_dataset(open_build(plan).config)
     assert replaced != plan
     assert run_task(replaced, "download", "1/1")
+
+
+@pytest.mark.parametrize("edited", [b'"size_bytes": ', b'"name": "', b'"corpusmill": "', b'"text_field": "'])
+def test_run_task_of_a_plan_whose_receipt_was_edited_anywhere_is_refused(plan: Path, edited: bytes) -> None:
+    """Tasks take little of it; its seal is that of the whole file."""
+    whole = plan.read_bytes()
+    assert edited in whole
+    plan.write_bytes(whole.replace(edited, edited + b"1", 1))
+    with pytest.raises(CorruptDataError, match="does not match its seal"):
+        run_task(plan, "download", "1/1")
+
+
+def test_units_of_all_tasks_are_those_of_the_stage_shard_by_shard(plan: Path) -> None:
+    build = open_build(build_dataset(open_build(plan).config, workers=1))
+    for stage in GRAPH.names:
+        units = [unit for task in build.tasks(stage, 3) for unit in build.units_of_task(stage, task)]
+        shards = list(dict.fromkeys(map(GRAPH[stage].task, build.units(stage))))
+        assert units == sorted(build.units(stage), key=lambda unit: shards.index(GRAPH[stage].task(unit)))
 
 
 def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> None:

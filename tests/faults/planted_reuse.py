@@ -108,8 +108,8 @@ REUSE = [
     Fault("manifest leaves out the writebacks", "stages.manifest",
           'read = ["export", "writeback", ', 'read = ["export", ', edit="drop empty"),
     Fault("a step of another fingerprint counts as its own", "ledger.once",
-          'self._folders[work] = work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"',
-          'self._folders[work] = next(iter(sorted((work / self.stage).glob(f"{self.unit}-*"))), '
-          'work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}")', edit="append"),
+          'return f"{work}/{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"',
+          'return str(next(iter(sorted((work / self.stage).glob(f"{self.unit}-*"))), '
+          'work / f"{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"))', edit="append"),
 ]
 # fmt: on
