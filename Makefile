@@ -46,7 +46,7 @@ wheel: $(TOOLS)/.installed ## write the wheel into dist/, for an Airflow that is
 	@ls $(or $(WHEELS),dist)/*.whl
 
 test: $(STAMP) ## run the tests, but for the slow ones
-	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end, every example of the properties
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile thorough -n auto --dist loadfile \

@@ -4,6 +4,11 @@ most 1.3 times `corpusmill build` on the same input; both with LocalExecutor and
 The first: a DAG of 64 mapped tasks that do nothing; from the first one's start to the last one's end, over 64. The
 second: the same corpus, configuration and compiled kernels, built by both into folders of their own.
 `python benchmarks/airflow_tasks.py [--megabytes 4300]`; run it alone. With --only-overhead no result is written.
+
+Smaller shards, in which a task's own cost shows, have limits and results of their own:
+
+    python benchmarks/airflow_tasks.py --shards 16 --megabytes 320      at most 1.25 times
+    python benchmarks/airflow_tasks.py --shards 178 --megabytes 356     at most 3 times
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 from tests.dags.live import Live, free_port  # noqa: E402
 
 TASKS, SHARDS = 64, 16
+MEGABYTES = 4_300
 LONGEST_SECONDS = 3 * 3600  # of a build under Airflow
 NOTHING = f'''"""{TASKS} tasks that do nothing (an Airflow DAG)."""
 from airflow.sdk import dag, task
@@ -46,10 +52,10 @@ nothing_at_all()
 '''
 
 
-def settings(folder: Path, name: str, megabytes: int) -> dict[str, Any]:
+def settings(folder: Path, name: str, megabytes: int, shards: int) -> dict[str, Any]:
     return {
         "name": name,
-        "source": {"paths": [str(folder / "corpus")], "shard_bytes": megabytes * 1_010_000 // SHARDS},
+        "source": {"paths": [str(folder / "corpus")], "shard_bytes": megabytes * 1_010_000 // shards},
         "dedup": {"mode": "remove", "minimum_bytes": 500},
         "tokenizer": {"name": "cl100k_base"},
         "shuffle": {"seed": 1},
@@ -94,10 +100,10 @@ def under_airflow(live: Live) -> dict[str, float]:
     return {"seconds": round(seconds_between(run["start_date"], run["end_date"]), 1), "tasks": len(tasks)}
 
 
-def by_command(folder: Path, megabytes: int, environment: dict[str, str]) -> float:
+def by_command(folder: Path, megabytes: int, shards: int, environment: dict[str, str]) -> float:
     """Seconds of `corpusmill build`, workers as many as cores."""
     path = folder / "command.yaml"
-    path.write_text(yaml.safe_dump(settings(folder, "command", megabytes)))
+    path.write_text(yaml.safe_dump(settings(folder, "command", megabytes, shards)))
     read_once(folder)
     began = time.monotonic()
     command = [sys.executable, "-m", "corpusmill.cli", "build", str(path)]
@@ -114,9 +120,10 @@ def main() -> None:
     parser.add_argument(
         "--megabytes",
         type=int,
-        default=4_300,
-        help="text to build, in 16 files; usual shards hold 268 each",
+        default=MEGABYTES,
+        help="text to build, in as many files as shards; 16 usual ones hold 268 each",
     )
+    parser.add_argument("--shards", type=int, default=SHARDS)
     parser.add_argument("--only-overhead", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="corpusmill-") as name:
@@ -125,10 +132,10 @@ def main() -> None:
         (live.folder / "dags" / "nothing_dag.py").write_text(NOTHING)
         figures: dict[str, Any] = {"load_of_the_machine": round(os.getloadavg()[0], 1)}
         if not asked.only_overhead:
-            corpus(folder, asked.megabytes)
-            live.configure(settings(folder, "airflow", asked.megabytes))
+            corpus(folder, asked.megabytes, asked.shards)
+            live.configure(settings(folder, "airflow", asked.megabytes, asked.shards))
             cache = {"NUMBA_CACHE_DIR": str(ROOT / ".cache" / "numba"), "NUMBA_THREADING_LAYER": "workqueue"}
-            figures["command_seconds"] = round(by_command(folder, asked.megabytes, os.environ | cache), 1)
+            figures["command_seconds"] = round(by_command(folder, asked.megabytes, asked.shards, os.environ | cache), 1)
         live.server("up")
         try:
             live.login()
@@ -137,16 +144,18 @@ def main() -> None:
             if not asked.only_overhead:
                 figures["under_airflow"] = under_airflow(live)
                 figures["ratio"] = round(figures["under_airflow"]["seconds"] / figures["command_seconds"], 2)
-                figures["text_megabytes"] = asked.megabytes
+                figures |= {"text_megabytes": asked.megabytes, "shards": asked.shards}
         finally:
             live.server("down")
     print(figures)
     if not asked.only_overhead:
-        write_result("airflow_tasks", (__doc__ or "").split("\n\n", maxsplit=1)[0], figures)
+        usual = (asked.shards, asked.megabytes) == (SHARDS, MEGABYTES)
+        name = "airflow_tasks" if usual else f"airflow_{asked.shards}_shards_of_{asked.megabytes // asked.shards}MB"
+        write_result(name, (__doc__ or "").split("\n\n", maxsplit=1)[0], figures)
 
 
-def corpus(folder: Path, megabytes: int) -> None:
-    """16 files of the sample corpus over and over, numbered every 300 characters: no copy repeats another."""
+def corpus(folder: Path, megabytes: int, shards: int) -> None:
+    """A file a shard of the sample corpus over and over, numbered every 300 characters: no copy repeats another."""
     written = folder / "sample"
     write_sample_corpus(written, target_bytes=40_000_000, files=1)
     import orjson
@@ -158,9 +167,9 @@ def corpus(folder: Path, megabytes: int) -> None:
     pieces = [[text[at : at + 300] for at in range(0, len(text), 300)] for text in texts]
     (folder / "corpus").mkdir()
     copies = itertools.count()
-    for number in range(SHARDS):
-        with (folder / "corpus" / f"{number:02d}.jsonl").open("wb") as file:
-            left = megabytes * 1_000_000 // SHARDS
+    for number in range(shards):
+        with (folder / "corpus" / f"{number:03d}.jsonl").open("wb") as file:
+            left = megabytes * 1_000_000 // shards
             while left > 0:
                 mark = f" {next(copies)} "
                 for piece in pieces:

@@ -49,7 +49,7 @@ MECHANISMS = {
         ("corpusmill.tokens.decoding", "token_table"),
         ("corpusmill.tokens.references", "TiktokenReference.token_bytes"),
     ],
-    "digests on opening": [("corpusmill.ledger.blocks", "Blocks.require_bytes")],
+    "digests on opening": [("corpusmill.ledger.blocks", "Blocks.open")],
 }
 SPENT: dict[str, float] = {}
 

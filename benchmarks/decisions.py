@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from dedup_memory import within
+from memory_group import within
 from results import write_result
 
 from corpusmill.steps.conditions import read_condition

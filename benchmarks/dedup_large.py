@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import sys
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dedup_memory import within
 from dedup_scale import MATCH_BYTES, MINIMUM_BYTES, STEPS_BYTES, write_copy
 from dedup_speed import text_shards
 from dedup_steps import find_ranges
+from memory_group import forget_pages, within
 from numba import njit
 from numpy.typing import NDArray
 from results import write_result
@@ -172,8 +171,7 @@ def measure(arguments: argparse.Namespace, copies: Path) -> None:
     shards = max(1, round(arguments.gigabytes * 1e9 / sum(map(len, texts))))
     for number in range(shards):
         write_copy(texts, offsets, number, arguments.changed_every, copies / str(number))
-    os.sync()  # pages that are not yet written stay, charged to no group
-    Path("/proc/sys/vm/drop_caches").write_text("1")
+    forget_pages()
     command = [sys.executable, __file__, *sys.argv[1:], "--find", str(shards)]
     taken = within(int(arguments.limit * 1e9), command)
     (copies / "taken.json").write_text(json.dumps(taken))

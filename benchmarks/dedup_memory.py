@@ -1,10 +1,9 @@
 """Claims: `dedup` of text several times the memory, page cache counted, takes at most 1/0.6 of the time in memory.
 
 The corpus is the sample again and again, under other ids, one word in a hundred changed in each copy. `corpusmill
-dedup` runs in a memory control group (cgroup v1: memory.limit_in_bytes, which counts the page cache), first without a
-limit, then within it. Peaks are the group's own (memory.max_usage_in_bytes): a group that fills
-its limit with page cache peaks at its limit, and is not killed. Major faults show the order of reads: mapped text that
-is read forward takes one for each stretch the kernel reads ahead, in any other order one for each page of 4 KiB.
+dedup` runs in a memory control group (memory_group.py), first without a limit, then within it. Major faults show the
+order of reads: mapped text that is read forward takes one for each stretch the kernel reads ahead, in any other order
+one for each page of 4 KiB.
 
     python benchmarks/dedup_memory.py CORPUS_FOLDER SCRATCH_FOLDER --gigabytes 3.2 --limits 0 1
 """
@@ -13,20 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import zstandard
+from memory_group import forget_pages, within
 from results import write_result
 
-GROUPS, CPU_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cpuacct")
 WORDS_TO_A_CHANGE = 100
 WORKERS = 2
 MEMORY = "128MiB"
@@ -61,44 +57,6 @@ def write_corpus(sample: Path, folder: Path, gigabytes: float) -> int:
     return written
 
 
-def within(limit_bytes: int, command: list[str]) -> dict[str, Any]:
-    """Run a command in a memory control group of its own; what it took, the group's peak and how often it was full.
-
-    Processor seconds are those of all processes of the group: other work on the machine disturbs them least.
-    """
-    group, cpu_group = (root / f"dedup-memory-{os.getpid()}" for root in (GROUPS, CPU_GROUPS))
-    group.mkdir()
-    cpu_group.mkdir()
-    if limit_bytes:
-        (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
-
-    def enter() -> None:
-        for item in (group, cpu_group):
-            (item / "cgroup.procs").write_text(str(os.getpid()))
-
-    began = time.monotonic()
-    try:
-        subprocess.run(command, check=True, preexec_fn=enter, stdout=2)
-    finally:
-        seconds = time.monotonic() - began
-        cpu_seconds = int((cpu_group / "cpuacct.usage").read_text()) / 1e9
-        peak = int((group / "memory.max_usage_in_bytes").read_text())
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        failures = int((group / "memory.failcnt").read_text())
-        while (group / "cgroup.procs").read_text():  # servers of workers end after the command
-            time.sleep(0.1)
-        group.rmdir()
-        cpu_group.rmdir()
-    return {
-        "limit_bytes": limit_bytes or None,
-        "seconds": round(seconds, 1),
-        "cpu_seconds": round(cpu_seconds, 1),
-        "group_peak_bytes_with_page_cache": peak,
-        "group_was_full_times": failures,
-        "major_faults": int(stat["total_pgmajfault"]),
-    }
-
-
 def stages(work: Path) -> dict[str, Any]:
     """Of every stage: seconds of all its steps, the largest step's peak of memory, and bytes on disk."""
     figures: dict[str, Counter[str]] = {}
@@ -115,8 +73,7 @@ def stages(work: Path) -> dict[str, Any]:
 def measure(corpus: Path, scratch: Path, limit_bytes: int, minimum_bytes: int) -> dict[str, Any]:
     for name in ("work", "clean"):
         shutil.rmtree(scratch / name, ignore_errors=True)
-    subprocess.run(["sync"], check=True)
-    Path("/proc/sys/vm/drop_caches").write_text("1")
+    forget_pages()
     command = [sys.executable, "-m", "corpusmill.cli", "dedup", str(corpus), "--output", str(scratch / "clean")]
     command += ["--minimum-bytes", str(minimum_bytes), "--work-folder", str(scratch / "work")]
     figures = within(limit_bytes, [*command, "--workers", str(WORKERS), "--memory", MEMORY, "--shard-bytes", "32MiB"])

@@ -32,11 +32,11 @@ MOST_PER_TEXT_BYTE = 6.5  # with reclaiming
 CLOSE = 0.10  # what is stated is at most so far from what is measured
 
 
-def configured(root: Path, reclaim: str) -> DatasetConfig:
+def configured(root: Path, reclaim: str, shard_bytes: str = "8MB") -> DatasetConfig:
     """Everything on."""
     values: dict[str, Any] = {
         "name": "disk",
-        "source": {"paths": [str(root / "corpus")], "shard_bytes": "8MB"},
+        "source": {"paths": [str(root / "corpus")], "shard_bytes": shard_bytes},
         "dedup": {"mode": "remove", "minimum_bytes": 500},
         "tokenizer": {"name": "cl100k_base"},
         "shuffle": {"seed": 7},

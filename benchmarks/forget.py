@@ -30,6 +30,7 @@ from corpusmill.documents.compression import open_decompressed
 from corpusmill.documents.text_shard import open_text_shard
 from corpusmill.engine.garbage import find_garbage, remove_garbage
 from corpusmill.engine.running import RunnableBuild
+from corpusmill.engine.runs import begun_at
 from corpusmill.forgetting.purge import purge
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.retention import find_old_versions, remove_old_version
@@ -99,9 +100,10 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 def steps_of(build: RunnableBuild) -> dict[str, str]:
     """Of every stage how many steps ran in the newest run, of how many."""
     counts = {}
+    began = begun_at(build.plan_folder)
     for stage in build.graph.names:
         units = build.units(stage)
-        ran = sum(not build.reused(stage, unit) for unit in units)
+        ran = sum(build.finished_at(stage, unit) >= began for unit in units)
         if units:
             counts[stage] = f"{ran} of {len(units)}"
     return counts

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from dedup_memory import CPU_GROUPS, write_corpus
+from dedup_memory import write_corpus
+from memory_group import CPU_GROUPS
 from parts import parts
 from results import write_result
 

@@ -1,12 +1,12 @@
 """Corpusmill in an Airflow: DAGs from a folder of configurations, pages that show the datasets.
 
     __main__.py        writes the files of a first dataset into a DAGs folder
-    factory.py         what a DAG file calls: every DAG of a folder, and what is wrong with its configurations
+    factory.py         called by DAG files: every DAG of a folder, and the errors of its configurations
     configurations.py  a configuration -> its DAG;  build_dataset.py, reprocess_shard.py, forget_documents.py and
                        check_workers.py: the others
-    dataset_dag.py     what DAGs that build have in common: form, schedule, limits;  stage_tasks.py: their tasks
-    running.py         a run's claim on its dataset, and the program that works where CORPUSMILL_PYTHON says
-    versions.py        which Airflows are supported;  by_version.py: what differs between them
+    dataset_dag.py     common to DAGs that build: form, schedule, limits;  stage_tasks.py: their tasks
+    running.py         a run's claim on its dataset;  worker.py: steps in the environment of CORPUSMILL_PYTHON
+    versions.py        which Airflows are supported;  by_version.py: their differences
     plugin.py, pages/  the page of all datasets and the tab of a run;  deadline.py, preload.py
 
 This package depends on Airflow, `corpusmill` does not; decisions/0001 explains why they are two packages of one wheel.

@@ -44,7 +44,7 @@ FILES = {
 
 
 def write_files(folder: Path) -> list[str]:
-    """Write the files into a DAGs folder; a line for each, which says if it was there."""
+    """Write the files into a DAGs folder; a line for each, which states whether it existed."""
     lines = []
     for name, text in FILES.items():
         path = folder / name

@@ -49,9 +49,9 @@ if AIRFLOW >= (3, 3):
         "retry_exponential_backoff": 2.0,
         "retry_policy": ExceptionRetryPolicy(
             rules=[
-                # Corrupt data, a bad configuration, accounts that do not balance: a retry cannot help.
+                # Corrupt data, a bad configuration, accounts that do not balance.
                 RetryRule("corpusmill.errors.PermanentError", RetryAction.FAIL, reason="a retry cannot help"),
-                # Somebody has to make room first; three quick tries would only be three failures.
+                # Space must be freed first; three quick retries would only fail three times.
                 RetryRule(
                     "corpusmill.errors.StorageFullError", retry_delay=timedelta(minutes=5), reason="the disk is full"
                 ),
@@ -61,14 +61,14 @@ if AIRFLOW >= (3, 3):
     }
 
     def retried_as_its_error_says(body: Body) -> Body:
-        """The body of a task, as it is: the policy reads its errors."""
+        """The body of a task, unchanged: the policy reads its errors."""
         return body
 
 else:
     RETRY_ARGUMENTS = {"retry_exponential_backoff": 2.0 if AIRFLOW >= (3, 2) else True}
 
     def retried_as_its_error_says(body: Body) -> Body:
-        """The body of a task, not tried again after a PermanentError: these Airflows have no retry policies."""
+        """The body of a task, not retried after a PermanentError: these Airflows have no retry policies."""
 
         @wraps(body)
         def failing_at_once(*arguments: Any, **named_arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The DAG `check_workers`: do all workers see one work folder and run the same versions?"""
+"""The DAG `check_workers`: checks that all workers see one work folder and run the same versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_workers(folder: Path) -> DAG:
     @task
     @retried_as_its_error_says
     def begin(params: dict[str, Any] | None = None) -> list[str]:
-        """Leave a file that every worker must find; returns the names of the probes."""
+        """Write a file that every worker must find; returns the names of the probes."""
         from corpusmill.bounds import require_folder
         from corpusmill.builds import worker_check
         from corpusmill_airflow.configurations import work_folders
@@ -56,7 +56,7 @@ def check_workers(folder: Path) -> DAG:
 @task
 @retried_as_its_error_says
 def probe(name: str, params: dict[str, Any] | None = None) -> str:
-    """Write down what the worker finds that this task came to; returns where."""
+    """Write a probe's findings on the worker that runs this task; returns their path."""
     from corpusmill_airflow.worker import ask, require_worker
 
     require_worker()
@@ -66,7 +66,7 @@ def probe(name: str, params: dict[str, Any] | None = None) -> str:
 @task
 @retried_as_its_error_says
 def conclude(probes: list[str], params: dict[str, Any] | None = None) -> None:
-    """Say how many probes each host got; fail if the workers do not fit together."""
+    """Print the number of probes per host; fail if the workers differ."""
     from corpusmill.builds import worker_check
 
     print(worker_check.conclude(_folder(params or {}), [path_of(path) for path in probes]))

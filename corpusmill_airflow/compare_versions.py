@@ -1,4 +1,4 @@
-"""The DAG `compare_versions`: what differs between two versions of a dataset, as the page of its run."""
+"""The DAG `compare_versions`: the differences between two versions of a dataset, as the page of its run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compare_versions(folder: Path) -> DAG:
     @task
     @retried_as_its_error_says
     def compare(params: dict[str, Any] | None = None) -> str:
-        """Compare two versions at the dataset's destinations; returns the address of the page that is written."""
+        """Compare two versions at the dataset's destinations; returns the address of the written page."""
         from corpusmill.bounds import require_folder
         from corpusmill.builds.plan import find_plan
         from corpusmill.form import refuse_unknown
@@ -62,7 +62,7 @@ def compare_versions(folder: Path) -> DAG:
         dag_display_name="Compare versions",
         description="What differs between two versions: documents, tokens, duplicates, settings. Changes nothing.",
         schedule=None,
-        is_paused_upon_creation=False,  # it changes nothing, and runs when somebody asks
+        is_paused_upon_creation=False,  # it changes nothing, and runs only on request
         params=form,
         doc_md=DOC,
         tags=["corpusmill"],

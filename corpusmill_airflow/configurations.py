@@ -39,7 +39,7 @@ CIRCLE = """**This dataset and others wait for each other (`dag.after`), so no b
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the DAG of a dataset is made from: its file, or the copy that is kept for a run under way."""
+    """The source of a dataset's DAG: its file, or the copy that is kept during a run."""
 
     config: DatasetConfig
     text: str
@@ -75,11 +75,11 @@ def read_configuration(name: str, path: Path, *, is_copy: bool) -> Configuration
 def dataset_dag(
     configuration: Configuration, folder: Path, note: str = "", *, waits: bool = True, tasks: bool = True
 ) -> DAG:
-    """The DAG of one configuration in `folder`, with `note` above its words; without `waits` other datasets do not
-    start it.
+    """The DAG of one configuration in `folder`, with `note` above its description; without `waits` other datasets do
+    not start it.
 
-    Without `tasks` it has no form either, and is made to see whether Airflow takes what the configuration says: that is
-    all in the rest, which is a twentieth of the work.
+    Without `tasks` it has no form, either, and only shows whether Airflow accepts the configuration: the rest of the
+    DAG suffices for that, at a twentieth of the work.
     """
     config, text, when = configuration.config, configuration.text, configuration.when
     name = config.name
@@ -93,7 +93,7 @@ def dataset_dag(
         from corpusmill.form import config_from_form
 
         with running.refusal_shown(get_current_context()):
-            # Its tasks take that much, whatever the form says.
+            # The memory of its tasks is fixed, whatever the form states.
             require_memory(config, where=str(configuration.path), processes=when.task_processes)
             built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
             running.keep_copy(name, text)
@@ -115,7 +115,7 @@ def dataset_dag(
 
 
 def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True) -> tuple[list[DAG], list[ConfigError]]:
-    """The DAGs of all usable configurations of a folder, or of one, and what is wrong with the others."""
+    """The DAGs of all valid configurations of a folder, or of one, and the errors of the others."""
     files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
     made: dict[str, DAG] = {}
@@ -126,7 +126,7 @@ def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True)
             try:
                 configuration = read_configuration(name, path, is_copy=path == kept.get(name))
                 made[name] = dataset_dag(configuration, folder, _note(configuration, folder, files), tasks=tasks)
-            except Exception as error:  # whatever is wrong with one file, the others have their DAGs
+            except Exception as error:  # an error in one file must not remove the DAGs of the others
                 refused.append(_refusal(error, path))
             else:
                 usable[name] = configuration
@@ -145,7 +145,7 @@ def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True)
 
 
 def work_folders(folder: Path) -> list[str]:
-    """Those that the configurations name; one that cannot be used names none."""
+    """The work folders that the valid configurations name."""
     named = []
     for path in sorted(folder.glob("*.yaml")):
         with suppress(ConfigError):
@@ -154,7 +154,7 @@ def work_folders(folder: Path) -> list[str]:
 
 
 def circles(after: Mapping[str, list[str]]) -> list[list[str]]:
-    """Datasets that wait for each other, each list from one to itself again; without them no dataset would."""
+    """Cycles of datasets that wait for each other, each list from one dataset back to itself."""
     waiting, closed = dict(after), []
     while True:
         try:
@@ -175,7 +175,7 @@ def _note(configuration: Configuration, folder: Path, known: Mapping[str, Path])
 
 
 def _refusal(error: Exception, path: Path) -> ConfigError:
-    """What is wrong with a file, in our words."""
+    """The error of a file as a ConfigError."""
     if isinstance(error, ConfigError):
         if str(path) not in str(error):
             error.details = (("file", path), *error.details)

@@ -1,9 +1,9 @@
 """Credentials of stores from Airflow's connections, and so from its secrets backends.
 
-A configuration names a connection for each kind of store: `dag: {connections: {s3: aws_default}}`. `plan` keeps these
-names, never what they stand for, beside the plan. A task that talks to stores asks Airflow for the connections and has
-what they say in its environment while it works, and so do the programs that it starts. Airflow itself masks the secrets
-of a connection in the logs of the task that asked for it.
+A configuration names a connection for each kind of store: `dag: {connections: {s3: aws_default}}`. `plan` keeps only
+these names beside the plan, never secrets. A task that uses stores gets the connections from Airflow and has their
+values in its environment while it works, as do the programs that it starts. Airflow itself masks a connection's secrets
+in the logs of the task that requested it.
 
 A work folder in a bucket is read by every task, and by the pages: its credentials come from the environment, or a role.
 """
@@ -24,20 +24,18 @@ from corpusmill.work_folder.small import refresh, write
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-KEPT = ".connections"  # beside a plan's receipt: {kind of store: name of a connection}, as the newest run has them
+KEPT = ".connections"  # beside a plan's receipt: {kind of store: name of a connection}, of the newest run
 Variables = dict[str, str | None]
-"""Variable -> its value; None takes it away, so that no secret of two origins is mixed."""
+"""Variable -> its value; None removes it, so that secrets of two origins are never mixed."""
 
 
 def keep_connections(plan_receipt: Path, connections: Mapping[str, str]) -> None:
-    """Let every later task of a plan's run know which connections are its stores'."""
+    """Record the names of the stores' connections for every later task of a plan's run."""
     write(plan_receipt.with_name(KEPT), json.dumps(dict(connections)).encode() + b"\n")
 
 
 def connections_of(plan_receipt: str | Path) -> dict[str, str]:
-    """What was kept beside a plan, of which this is the receipt's path or address; nothing if its run began without
-    Airflow.
-    """
+    """The names kept beside a plan, given its receipt's path or address; empty if its run began without Airflow."""
     path = path_of(plan_receipt).with_name(KEPT)
     kept: dict[str, str] = json.loads(path.read_bytes()) if refresh(path) else {}
     return kept
@@ -45,9 +43,9 @@ def connections_of(plan_receipt: str | Path) -> dict[str, str]:
 
 @contextmanager
 def credentials(connections: Mapping[str, str]) -> Iterator[None]:
-    """While the body runs, this process's environment holds what these connections say.
+    """While the body runs, this process's environment has the credentials of these connections.
 
-    PermanentError for a connection that there is not, or that says what steps cannot use.
+    PermanentError for a missing connection, or one with values that steps cannot use.
     """
     wanted: Variables = {}
     for store, name in connections.items():
@@ -115,7 +113,7 @@ def _unusable(connection: Connection, expected: str, got: str) -> PermanentError
 
 
 def _require_no(connection: Connection, extra: Mapping[str, Any], keys: tuple[str, ...]) -> None:
-    """Such as a role to assume: with the rest alone, requests would be somebody else's."""
+    """PermanentError for settings such as a role to assume: without them, requests would have another identity."""
     if present := [key for key in keys if extra.get(key)]:
         raise _unusable(connection, "keys or a profile, without a role or impersonation", ", ".join(present))
 
@@ -129,7 +127,7 @@ def _s3_variables(connection: Connection, extra: dict[str, Any]) -> Variables:
     profile = extra.get("profile_name")
     beside = {"AWS_DEFAULT_REGION": extra.get("region_name"), "AWS_ENDPOINT_URL_S3": _endpoint(extra)}
     variables: Variables = {name: value for name, value in beside.items() if value}
-    if key or profile:  # else the connection says no more than Airflow's own hooks read in it: the worker's identity
+    if key or profile:  # else, as in Airflow's own hooks, the connection means the worker's identity
         variables |= {
             "AWS_ACCESS_KEY_ID": key,
             "AWS_SECRET_ACCESS_KEY": secret,
@@ -140,7 +138,7 @@ def _s3_variables(connection: Connection, extra: dict[str, Any]) -> Variables:
 
 
 def _endpoint(extra: dict[str, Any]) -> Any:
-    """As Airflow's own hooks look for it: the service's, else that of all services."""
+    """The endpoint, chosen as by Airflow's own hooks: the service's, else that of all services."""
     services = extra.get("service_config")
     service = services.get("s3") if isinstance(services, dict) else None
     return (service.get("endpoint_url") if isinstance(service, dict) else None) or extra.get("endpoint_url")

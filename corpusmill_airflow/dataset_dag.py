@@ -34,7 +34,7 @@ BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years 
 
 
 def built_dataset_params(folder: Path) -> dict[str, Param]:
-    """The fields of a form that name a dataset that was built."""
+    """The fields of a form that select a built dataset."""
     return {
         "dataset": Param(
             "demo",
@@ -53,7 +53,7 @@ def built_dataset_params(folder: Path) -> dict[str, Param]:
 
 
 def run_params(*, approve: bool = False) -> dict[str, Param]:
-    """What a person decides about one run; no part of the dataset."""
+    """Choices about one run, not part of the dataset."""
     return {
         "dry_run": Param(
             False,
@@ -83,9 +83,9 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
 
 
 def form_params(config: DatasetConfig | None = None, **fixed: str) -> dict[str, Param]:
-    """A field for every configuration key; it begins with `config`'s values, `fixed` ones cannot be changed.
+    """A field for every configuration key, with `config`'s values as defaults; `fixed` ones cannot be changed.
 
-    The plan alone reads it. A process that runs another task has no form: Airflow would check its eighty fields there
+    Only the plan reads it. A process that runs another task has no form: Airflow would check its eighty fields there
     twice, and making and checking them took 0.3 s of a task's 0.8.
     """
     if get_parsing_context().task_id not in {None, "plan"}:
@@ -116,10 +116,10 @@ def make_dag(
     tasks: bool = True,
     **arguments: Any,
 ) -> DAG:
-    """A DAG of every stage after the task that `plan` makes; `finish` may add tasks behind the report's.
+    """A DAG of every stage after the task that `plan` makes; `finish` may add tasks after the report's.
 
-    `config`: the dataset that it usually builds, if that is known: its memory and its limits are its tasks'. Without
-    `tasks` only the rest is made and checked.
+    `config`: the dataset that it usually builds, if known: it sets the memory and limits of the tasks. Without `tasks`
+    only the rest is made and checked.
     """
     when = (config.dag if config else None) or ScheduleConfig()
     dag = DAG(
@@ -131,20 +131,20 @@ def make_dag(
         # leave its worker idle until the next loop (measured: 0.74 s per task instead of 0.18 s).
         max_active_tasks=64,
         max_active_runs=1,  # a second run of the same dataset reuses what the first one finished
-        auto_register=False,  # a DAG file names its DAGs; one that turned out to be refused must not slip in
+        auto_register=False,  # DAG files name their DAGs; a refused one must not be registered
         **arguments,
     )
     place = placement(config, when)
     if tasks:
         with dag:
-            # A teardown runs however the others ended, and the run's state does not depend on it.
+            # A teardown runs even if others failed, and the run's state does not depend on it.
             finish(chain_stages(plan(), place)) >> close(config.name if config else "").as_teardown()
-    dag.params = ParamsDict(params)  # only now: every task that is made copies what is there
+    dag.params = ParamsDict(params)  # set last: every task that is made copies the current params
     return dag
 
 
 def placement(config: DatasetConfig | None, when: ScheduleConfig) -> Placement:
-    """Queues and limits as the configuration says, memory as its settings imply."""
+    """Queues and limits from the configuration, memory as its settings imply."""
     unknown = sorted(set(when.queues) - set(GRAPH.names))
     if unknown:
         raise ConfigError("there is no such stage", where="dag.queues", got=unknown[0], expected=", ".join(GRAPH.names))
@@ -169,10 +169,10 @@ def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bo
     )
     deadline = None
     if when.deadline:
-        told = AsyncCallback(
+        alert = AsyncCallback(
             "corpusmill_airflow.deadline.missed", {"dataset": config.name, "within": str(when.deadline)}
         )
-        deadline = DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=when.deadline, callback=told)
+        deadline = DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=when.deadline, callback=alert)
     return {
         "schedule": schedule or None,
         "start_date": datetime.combine(when.start, time(), UTC) if when.start else None,

@@ -1,4 +1,4 @@
-"""What a DAG file calls.
+"""The functions that DAG files call.
 
     from pathlib import Path
 
@@ -6,9 +6,9 @@
 
     globals().update(make_dags(Path(__file__).parent / "datasets"))
 
-That makes a DAG `dataset__<name>` for every configuration of the folder, and those of ALWAYS. A configuration that
-cannot be used has no DAG; a second file with `refused_configurations` shows why. It must not be the same file: Airflow
-takes an import error of a file for one of every DAG that the file ever had, and forgets them all.
+That makes a DAG `dataset__<name>` for every configuration of the folder, and those of ALWAYS. An invalid
+configuration has no DAG; a second file with `refused_configurations` shows why. It must be another file: Airflow treats
+an import error of a file as an error of every DAG that the file ever had, and forgets them all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALWAYS = {
 
 
 def make_dags(folder: str | Path) -> dict[str, DAG]:
-    """{id: DAG} of a folder of configurations; in a task's process its own DAG alone.
+    """{id: DAG} of a folder of configurations; in a task's process only its own DAG.
 
     CORPUSMILL_DATASETS, if it is set, names the folder instead.
     """
@@ -48,17 +48,17 @@ def make_dags(folder: str | Path) -> dict[str, DAG]:
 
 
 class RefusedConfigurations(DAG):
-    """Airflow refuses this DAG, and shows why without a traceback: that is what it is for."""
+    """A DAG that Airflow always refuses, so that it shows the errors without a traceback."""
 
     refused: tuple[ConfigError, ...] = ()
 
     def validate(self) -> None:
-        """Raise what is wrong with every file."""
+        """Raise a ConfigError with the errors of all files."""
         raise ConfigError("\n\n".join(str(error) for error in self.refused))
 
 
 def refused_configurations(folder: str | Path) -> dict[str, DAG]:
-    """Nothing, or what becomes an import error that names each file that cannot be used, its key and what to do."""
+    """Empty, or a DAG whose import error names each invalid file, its key and the next step."""
     _, refused = dataset_dags(datasets_folder(Path(folder)), tasks=False)
     if not refused:
         return {}

@@ -11,15 +11,15 @@ from corpusmill.schedule import NAME_PATTERN
 
 
 def datasets_folder(folder: Path) -> Path:
-    """The folder with the datasets' configurations: what CORPUSMILL_DATASETS names, else `folder`."""
+    """The folder with the datasets' configurations: that in CORPUSMILL_DATASETS, else `folder`."""
     return Path(os.environ.get("CORPUSMILL_DATASETS") or folder)
 
 
 def named_folder(folder: Path) -> str:
-    """The folder as people know it: what CORPUSMILL_DATASETS says, the path below the root folder, or its last name.
+    """The folder as shown to people: CORPUSMILL_DATASETS, the path below the root folder, or its last name.
 
-    Never where a checkout lies, which is another place for every version of a DAG bundle: Airflow would take the DAG's
-    description for a new one each time.
+    Never the path of a checkout, which differs for every version of a DAG bundle: Airflow would see a new description
+    of the DAG each time.
     """
     if named := os.environ.get("CORPUSMILL_DATASETS"):
         return named.rstrip("/")
@@ -27,5 +27,5 @@ def named_folder(folder: Path) -> str:
 
 
 def configuration_names(folder: Path) -> list[str]:
-    """The datasets that have a configuration file; a name that no dataset can have is left out."""
+    """The datasets that have a configuration file; invalid names are left out."""
     return sorted(path.stem for path in folder.glob("*.yaml") if re.match(NAME_PATTERN, path.stem))

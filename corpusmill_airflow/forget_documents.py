@@ -1,4 +1,4 @@
-"""The DAG `forget_documents`: documents put on a list after approval, a build without them, and the purge."""
+"""The DAG `forget_documents`: adds documents to a list after approval, builds without them, and purges."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def forget_documents(folder: Path) -> DAG:
     @task
     @retried_as_its_error_says
     def plan(params: dict[str, Any] | None = None) -> str:
-        """Put the documents on the list and plan a build without them; returns the plan's receipt's path."""
+        """Add the documents to the list and plan a build without them; returns the path of the plan's receipt."""
         from corpusmill_airflow import running
         from corpusmill_airflow.worker import ask
 
@@ -95,7 +95,7 @@ def configuration_of(folder: Path, values: dict[str, Any]) -> DatasetConfig:
 
 
 class ApproveForgetting(ApprovalOperator):
-    """Checks the form, then waits until somebody has seen how many documents would go, and approved."""
+    """Checks the form, then waits for approval, stating how many documents would be forgotten."""
 
     def __init__(self, *, folder: str, **arguments: Any) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class ApproveForgetting(ApprovalOperator):
 
     @retried_as_its_error_says
     def execute(self, context: Context) -> Any:
-        """Ask, unless the form cannot be used."""
+        """Request approval; raises for an invalid form."""
         from corpusmill_airflow import running
         from corpusmill_airflow.worker import ask
 
@@ -126,7 +126,7 @@ class ApproveForgetting(ApprovalOperator):
 @task
 @retried_as_its_error_says
 def purge(plan_receipt: str) -> None:
-    """If the form says so: remove what is left of the documents' text; the log lists what could not be reached."""
+    """If the form requests it: remove remains of the documents' text; the log lists what could not be reached."""
     from corpusmill_airflow import running
     from corpusmill_airflow.worker import ask
 

@@ -1,4 +1,4 @@
-"""What a task moves to and from a work folder in a bucket, as counters of Airflow's metrics (StatsD, OpenTelemetry).
+"""Emits a task's traffic with a work folder in a bucket as counters of Airflow's metrics (StatsD, OpenTelemetry).
 
     corpusmill.work_folder.requests  .retries  .bytes_received  .bytes_sent  .cache_hits  .cache_misses
 
@@ -21,8 +21,8 @@ PREFIX = "corpusmill.work_folder"
 
 @contextmanager
 def traffic_counted(stage: str) -> Iterator[None]:
-    """Count what this process and programs that it starts move meanwhile, and emit it at the end, however that is."""
-    moved().news()  # what was before is not this task's
+    """Count the traffic of this process and of programs that it starts, and emit it at the end, errors included."""
+    moved().news()  # drops earlier counts, which are not this task's
     with tempfile.NamedTemporaryFile() as file:
         os.environ[MOVED] = file.name
         try:

@@ -1,4 +1,4 @@
-"""A build's provenance as OpenLineage's objects, for Airflow's provider; imported where the provider is installed."""
+"""A build's provenance as OpenLineage's objects, for Airflow's provider; imported only if the provider is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openlineage.client.generated.output_statistics_output_dataset import Output
 
 
 def operator_lineage(provenance: Mapping[str, Sequence[Mapping[str, Any]]]) -> OperatorLineage[Any, Any]:
-    """What corpusmill.stages.provenance says, with its counts and versions as facets."""
+    """The provenance of corpusmill.stages.provenance, with its counts and versions as facets."""
     inputs = [
         InputDataset(
             namespace=source["namespace"],

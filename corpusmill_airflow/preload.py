@@ -1,4 +1,4 @@
-"""Preload libraries before processes are forked that need them.
+"""Preloads libraries before forks that need them.
 
 With LocalExecutor a task is a fork of the scheduler, and shares what the scheduler has imported. Otherwise each would
 import numpy, numba, pydantic and Airflow's decorators again: 2 s of processor time, which costs the scheduler 90 MB

@@ -1,4 +1,4 @@
-"""The DAG `reprocess_shard`: one shard again from a stage on, what depends on it, and which outputs changed."""
+"""The DAG `reprocess_shard`: reruns one shard from a stage on, and dependent steps, and logs which outputs changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reprocess_shard(folder: Path) -> DAG:
     @task
     @retried_as_its_error_says
     def plan(params: dict[str, Any] | None = None) -> str:
-        """Ask for the shard's steps from the stage on again; returns the receipt of the plan that is built again."""
+        """Request the shard's steps from the stage on again; returns the receipt of the plan that is rebuilt."""
         from corpusmill.bounds import require_folder
         from corpusmill.builds.plan import find_plan
         from corpusmill.form import refuse_unknown
@@ -55,12 +55,12 @@ def reprocess_shard(folder: Path) -> DAG:
             require_folder("work_folder", values["work_folder"], work_folders(folder))
             last = find_plan(values["work_folder"], values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
-            asked = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
+            request = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
             connections = connections_of(last)
 
             def begin() -> Path:
                 with credentials(connections):
-                    plan_receipt = path_of(ask("begin_reprocessing", **asked))
+                    plan_receipt = path_of(ask("begin_reprocessing", **request))
                 keep_connections(plan_receipt, connections)
                 return plan_receipt
 

@@ -1,10 +1,10 @@
 """Runs in progress: each holds its dataset exclusively, and finishes even if its file is deleted.
 
-Who has a dataset, and for how long, stands in pipeline/engine/claim.py. A run claims it in `plan`, every later task
-holds it while it works, and `close` releases it when no other task of the run is under way.
+The rules of claims are in corpusmill/engine/claim.py. A run claims its dataset in `plan`, every later task holds it
+while it works, and `close` releases it when no other task of the run is active.
 
 When a run of `dataset__<name>` begins, the text of its configuration is kept below the root folder. If the file is
-deleted or spoilt before the run has ended, the DAG is made from that copy until then: without it Airflow would forget
+deleted or broken before the run has ended, the DAG is made from that copy until then: without it Airflow would forget
 the DAG and leave the run's tasks waiting forever.
 """
 
@@ -31,17 +31,17 @@ EXPERIMENT = (
     "this run's settings are not those of the dataset's configuration file ({}); to move it, write them into that file"
     " and start a new run, which reuses every step, or start one with 'Move latest'"
 )
-AIRFLOW = "corpusmill_airflow"  # the Airflow variable that tells this Airflow from others
+AIRFLOW = "corpusmill_airflow"  # the Airflow variable that identifies this Airflow
 WHY = "why"  # the XCom in which a task states why it stops; the page of the run shows the plan's
 
 
 def copies() -> Path:
-    """Where the configurations of runs under way are kept: `<name>.yaml`."""
+    """The folder with the configurations of runs in progress: `<name>.yaml`."""
     return Path(absolute(".corpusmill/running"))
 
 
 def this_airflow() -> str:
-    """What tells this Airflow from others that have the same work folders: made by its first run."""
+    """An id of this Airflow, made by its first run, for work folders that several Airflows share."""
     from airflow.sdk import Variable
 
     known = Variable.get(AIRFLOW, default=None)
@@ -54,7 +54,7 @@ def this_airflow() -> str:
 def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
     """Claim the dataset of a work folder and plan it; returns the path of the plan's receipt.
 
-    If another run has the dataset, looks again in half a minute (up_for_reschedule).
+    If another run has the dataset, tries again in half a minute (up_for_reschedule).
     """
     from corpusmill.engine.claim import beating, claim_dataset, release_dataset
     from corpusmill.ledger import LockHeldError
@@ -68,7 +68,7 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
                 plan_receipt = make_plan()
             claim_dataset(work, me, is_under_way, plan_receipt.parent.name)
         except Exception:
-            with suppress(LockHeldError):  # else it is void when the run has ended
+            with suppress(LockHeldError):  # else the claim becomes void when the run ends
                 release_dataset(work, me)
             raise
     return address_of(plan_receipt)
@@ -76,13 +76,13 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Path]) -> str:
 
 @contextmanager
 def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
-    """For the work of a task after the plan's: have the dataset, or look again; fail if the run has another plan."""
+    """For a task after the plan's: hold the dataset, or try again later; fail if the run has another plan."""
     from corpusmill.builds.plan import require_same_code
     from corpusmill.engine.claim import beating, hold_dataset
     from corpusmill.stages.graph import open_build
 
     receipt = path_of(plan_receipt)
-    open_build(receipt)  # is there, or claiming it would make a work folder anew that was renamed
+    open_build(receipt)  # raises if missing: claiming would recreate a renamed work folder
     require_same_code(receipt)
 
     def run_plan() -> str:
@@ -95,7 +95,7 @@ def held(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
 
 
 def was_cleared(context: Any) -> bool:
-    """Whether this is the first try after somebody cleared the task (a retry after that is a retry like others)."""
+    """Whether this is the first try after the task was cleared (retries after that do not count)."""
     return context["ti"].try_number > 1 and failures(context) == 0
 
 
@@ -111,8 +111,8 @@ def failures(context: Any) -> int:
 def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, operators: DatasetConfig) -> str:
     """Claim the dataset, plan it and begin the run, unless it is a dry one; returns the path of the plan's receipt.
 
-    `own` is what the dataset's configuration file says, if it has one: a run with other settings is an experiment.
-    `operators` is the file that the form began with: what other places the form names must lie below its roots.
+    `own`: the dataset's configuration file, if it has one: a run with other settings is an experiment. `operators`: the
+    file with which the form began: other locations in the form must be below its roots.
     """
     from corpusmill.bounds import require_bounded, require_listed
     from corpusmill.engine.runs import begin_run
@@ -134,7 +134,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     connections = operators.dag.connections if operators.dag else {}
 
     def plan() -> Path:
-        # A dry run is planned even if it would not fit, or no estimate could say so.
+        # A dry run is planned even if it would not fit: its estimate states that.
         as_json = config.model_dump_json(exclude_none=True)
         with credentials(connections):
             plan_receipt = path_of(ask("plan", config=as_json, to_build=not params.get("dry_run")))
@@ -152,7 +152,9 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
 
 @contextmanager
 def _waiting(context: Any, airflow: str) -> Iterator[tuple[Holder, Callable[[Holder], bool]]]:
-    """(this run, whether another one of this Airflow is under way); whoever finds the dataset taken looks again."""
+    """(this run, a test whether another run of this Airflow is in progress); a task that finds the dataset taken tries
+    again.
+    """
     from airflow.sdk.timezone import utcnow
 
     from corpusmill.engine.claim import Holder, RunUnderWayError
@@ -170,7 +172,7 @@ def _waiting(context: Any, airflow: str) -> Iterator[tuple[Holder, Callable[[Hol
 
 @contextmanager
 def refusal_shown(context: Any) -> Iterator[None]:
-    """What the plan fails with is handed on in its own words: the form that was wrong is two pages from the log."""
+    """Push the plan's error as an XCom, so that the run's page shows it: the log is two pages away from the form."""
     try:
         yield
     except CorpusmillError as error:
@@ -183,7 +185,7 @@ def _is_under_way(instance: Any, other: Holder) -> bool:
 
 
 def keep_copy(name: str, text: str) -> None:
-    """Keep a configuration while a run of it is under way."""
+    """Keep a copy of a configuration during a run."""
     copies().mkdir(parents=True, exist_ok=True)
     temporary = copies() / f".{name}.new"
     temporary.write_text(text, encoding="utf-8")
@@ -191,10 +193,10 @@ def keep_copy(name: str, text: str) -> None:
 
 
 def close(context: Any, plan_receipt: str | None, name: str) -> None:
-    """Let other runs have the dataset and drop the copy of `name`, once no other task of the run is under way.
+    """Release the dataset and remove the copy of `name`, once no other task of the run is active.
 
-    Until then look again in half a minute: after a failure Airflow gives up the tasks behind it at once, while those
-    beside it go on, and need their DAG.
+    Until then try again every half minute: after a failure Airflow fails the tasks after it at once, while parallel
+    ones continue, and need their DAG.
     """
     from airflow.sdk.timezone import utcnow
 

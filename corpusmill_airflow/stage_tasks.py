@@ -1,8 +1,8 @@
 """The stages as tasks, common to every DAG that builds a dataset.
 
 A task body opens the build that the plan describes, runs its steps and returns the paths of their receipts; everything
-else (what a step does, when it is reused, how counts balance) lives in `corpusmill.stages` and is the same without
-Airflow. Task bodies import it when they run, so that parsing stays cheap.
+else (what a step does, when it is reused, how counts balance) is in `corpusmill.stages` and the same without Airflow.
+Task bodies import it when they run, so that parsing stays cheap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from corpusmill_airflow.metrics import traffic_counted
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-# Read from XCom where it is used: passed as an argument it would draw an edge from the plan to every task.
+# A template, since passing the plan's XComArg would add an edge from the plan to every task.
 PLAN_RECEIPT = "{{ ti.xcom_pull(task_ids='plan') }}"
 
 RETRYING = {
@@ -60,10 +60,10 @@ def dataset_asset(name: str) -> Asset:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where tasks run and what they may take.
+    """Where tasks run, and their limits.
 
-    `queues`: {stage: queue of workers}; `memory_gib`: {stage: GiB of one of its tasks}, taken from the pool that
-    CORPUSMILL_MEMORY_POOL names, if it names one; stages that take memory go to CORPUSMILL_HEAVY_QUEUE, if that is set.
+    `queues`: {stage: queue of workers}; `memory_gib`: {stage: GiB of one of its tasks}, taken from the pool in
+    CORPUSMILL_MEMORY_POOL, if set; stages that take memory go to CORPUSMILL_HEAVY_QUEUE, if set.
     `most_tasks`: of a stage; `processes`: how many units of a task run at the same time.
     """
 
@@ -88,7 +88,7 @@ class Placement:
 @task.short_circuit(ignore_downstream_trigger_rules=True)
 @retried_as_its_error_says
 def estimate(plan_receipt: str) -> bool:
-    """With dry_run: state the estimate of the build, and stop. Otherwise nothing."""
+    """With dry_run: print the estimate of the build, and skip all later tasks. Otherwise do nothing."""
     from corpusmill.builds.estimate import render_estimate
     from corpusmill.engine.estimates import Estimate
     from corpusmill_airflow.connections import connections_of, credentials
@@ -105,7 +105,7 @@ def estimate(plan_receipt: str) -> bool:
 
 
 class Approve(ApprovalOperator):
-    """With approve_removal: waits until somebody has seen what a stage found (how much would go), and approved."""
+    """With approve_removal: waits for approval after a stage, stating its results (how much would be removed)."""
 
     template_fields = (*ApprovalOperator.template_fields, "plan_receipt")
 
@@ -119,7 +119,7 @@ class Approve(ApprovalOperator):
 
     @retried_as_its_error_says
     def execute(self, context: Context) -> Any:
-        """Ask, if this run is to ask and anything would be removed."""
+        """Request approval, if this run has approve_removal and anything would be removed."""
         from corpusmill_airflow.worker import ask
 
         if not context["params"].get("approve_removal"):
@@ -133,9 +133,9 @@ class Approve(ApprovalOperator):
 @task
 @retried_as_its_error_says
 def list_units(stage: str, plan_receipt: str, most_tasks: int) -> list[dict[str, str]]:
-    """What a stage's tasks are mapped over: the names of its units, each with its plan and the name of this Airflow.
+    """The arguments of a stage's mapped tasks: the names of its units, each with its plan and the id of this Airflow.
 
-    A task would else ask for them, and a twentieth of a second for each question is much where it works for one.
+    Otherwise each task would request plan and id itself, at 0.05 s each, which is much for a task of one second.
     """
     from corpusmill_airflow import running
     from corpusmill_airflow.worker import ask
@@ -151,7 +151,7 @@ def list_units(stage: str, plan_receipt: str, most_tasks: int) -> list[dict[str,
 def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow: str) -> list[str]:
     """Run the steps of one unit, or of `00000 to 00006`, or reuse them; returns the receipts' paths.
 
-    A task that somebody cleared does its work again; a retry keeps the steps that the last try finished.
+    A cleared task does its work again; a retry keeps the steps that the last try finished.
     """
     from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running, worker
@@ -166,15 +166,15 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
         here = not worker.worker_python()
         if here and (processes == 1 or len(build.units_of_task(stage, unit)) == 1):
             return [address_of(receipt) for receipt in build.run_task(stage, unit, again=again, verify=verify)]
-        # Airflow forks its tasks, and pools of processes hang in what was forked: a program of its own has them.
-        fewer = processes >> running.failures(context)  # one that ran out of memory has less to do at a time
+        # Airflow forks its tasks, and process pools hang in forks: a separate program runs them.
+        fewer = processes >> running.failures(context)  # after running out of memory, fewer units at once
         return worker.run_steps(plan_receipt, stage, unit, processes=max(1, fewer), again=again, verify=verify)
 
 
 class Report(BaseOperator):
-    """Say what happened; returns the path of the report's receipt, which the report tab looks for.
+    """Writes the report; returns the path of its receipt, which the report tab reads.
 
-    Where Airflow's OpenLineage provider is installed, the task's last event has the dataset's sources and destinations.
+    If Airflow's OpenLineage provider is installed, the task's last event has the dataset's sources and destinations.
     """
 
     template_fields = ("plan_receipt",)
@@ -193,7 +193,7 @@ class Report(BaseOperator):
         from corpusmill_airflow.connections import connections_of, credentials
         from corpusmill_airflow.worker import ask
 
-        connections = connections_of(self.plan_receipt)  # old versions may go from the destinations now
+        connections = connections_of(self.plan_receipt)  # old versions may be removed from the destinations now
         held = running.held(self.plan_receipt, context, running.this_airflow())
         with traffic_counted(REPORT), held, credentials(connections):
             reported: dict[str, Any] = ask("report", plan_receipt=self.plan_receipt)
@@ -206,7 +206,7 @@ class Report(BaseOperator):
         return str(reported["receipt"])
 
     def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:
-        """What the provider asks for once the task has succeeded."""
+        """The lineage, which the provider requests once the task has succeeded."""
         from corpusmill_airflow.open_lineage import operator_lineage
 
         return operator_lineage(self.provenance)
@@ -215,7 +215,7 @@ class Report(BaseOperator):
 @task
 @retried_as_its_error_says
 def close(name: str) -> None:
-    """The run has ended, well or not: others may have the dataset, and the copy of its configuration goes."""
+    """After success or failure: release the dataset for other runs, and remove the copy of its configuration."""
     from corpusmill_airflow import running
 
     context = get_current_context()
@@ -241,7 +241,7 @@ def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
     lists = TaskGroup("units", tooltip="What each stage's tasks are: shards, partitions, cells, parts, destinations")
     groups = {name: TaskGroup(name, tooltip=tooltip) for name, tooltip in GROUPS.items()}
     listed: dict[str, XComArg] = {}
-    ended: dict[str, Any] = {}  # by stage, what those after it wait for: its tasks, or the approval behind them
+    ended: dict[str, Any] = {}  # by stage, the upstream of later stages: its tasks, or the approval after them
     for stage in GRAPH:
         if stage.name == REPORT:
             continue

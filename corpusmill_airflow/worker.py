@@ -1,7 +1,7 @@
-"""Where tasks run their steps: in this process, or in the environment that CORPUSMILL_PYTHON names.
+"""Runs the steps of tasks, in this process or in the environment that CORPUSMILL_PYTHON names.
 
 That environment has `corpusmill[worker]` of this version; Airflow's own then needs none of the packages of the extra.
-What decides who has a dataset asks Airflow, so it stays in the task's process.
+Claims need Airflow's records of runs, so they stay in the task's process.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def worker_python() -> str:
 
 
 def ask(question: str, **values: Any) -> Any:
-    """The answer of corpusmill/builds/questions.py; raises what it raises, as one of the families of errors."""
+    """The answer of corpusmill/builds/questions.py; its errors are raised as one of the error families."""
     if not worker_python():
         from corpusmill.builds.questions import QUESTIONS
 
         return QUESTIONS[question](**values)
     code, out = _run(["corpusmill.builds.questions", question], json.dumps(values))
-    told = json.loads(out) if out else {}
-    if "answer" in told:
-        return told["answer"]
-    if "refused" in told:
-        refused = told["refused"]
+    answer = json.loads(out) if out else {}
+    if "answer" in answer:
+        return answer["answer"]
+    if "refused" in answer:
+        refused = answer["refused"]
         details = tuple((str(label), text) for label, text in refused["details"])
         raise EXIT_CODES.get(code, PermanentError)(refused["what"], details=details)
     raise _why_it_ended(code, question)
@@ -49,9 +49,10 @@ def ask(question: str, **values: Any) -> Any:
 def run_steps(
     plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool, verify: bool = False
 ) -> list[str]:
-    """Run the steps of one task by `corpusmill run-task`, whose lines go to this task's log; their receipts' paths.
+    """Run the steps of one task by `corpusmill run-task`, whose lines go to this task's log; returns the receipts'
+    paths.
 
-    StorageFullError, TransientError or PermanentError, as it ended.
+    StorageFullError, TransientError or PermanentError, depending on the exit code.
     """
     options = ["--workers", str(processes), *(["--again"] if again else []), *(["--verify"] if verify else [])]
     code, out = _run(["corpusmill.cli", "run-task", plan_receipt, stage, unit, *options])
@@ -62,15 +63,15 @@ def run_steps(
 
 
 def require_worker() -> None:
-    """PermanentError if steps cannot run: the environment, or what it needs, is missing or of another version."""
+    """PermanentError if steps cannot run: the environment, or a package, is missing or has another version."""
     python = worker_python()
     if not python:
         installed.require_worker()
         return
     command = [python, "-P", "-m", "corpusmill.installed"]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, check=False)
-        there = json.loads(asked.stdout) if asked.returncode == 0 else {}
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        there = json.loads(completed.stdout) if completed.returncode == 0 else {}
     except OSError as error:
         there = {"got": f"no interpreter: {error.strerror}"}
     version, lacking = there.get("version", ""), ", ".join(there.get("missing", ()))
@@ -86,7 +87,7 @@ def require_worker() -> None:
 
 
 def _run(module: list[str], question: str = "") -> tuple[int, str]:
-    """(how a program of the mill ended, its output); what it writes to standard error goes to this task's log."""
+    """(exit code of a program of Corpusmill, its output); its standard error goes to this task's log."""
     python = worker_python() or sys.executable
     # The folder in which Airflow was started may hold anything; -P keeps Python from importing it.
     environment = os.environ | {"CORPUSMILL_TASK": str(os.getpid()), "PYTHONUNBUFFERED": "1"}

@@ -11,14 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import server
 from rest import Api
 
-from corpusmill.report.progress import progress_view
+from corpusmill.builds.progress import RunProgress
+from corpusmill.engine.stage import StepMissingError
+from corpusmill.report.progress import StageProgress, progress_view
 from corpusmill.report.summary import from_json
 from corpusmill.report.terminal import print_summary
 from corpusmill.stages.graph import open_build
@@ -79,10 +81,25 @@ def follow(api: Api, run: str) -> str:
         if (state := api.run_state(run)) in {"success", "failed"}:
             return state
         time.sleep(POLL_SECONDS)
-    with progress_view(open_build(plan).progress):
+    with progress_view(lambda: progress_of(Path(plan))):
         while (state := api.run_state(run)) not in {"success", "failed"}:
             time.sleep(POLL_SECONDS)
     return state
+
+
+def progress_of(plan_receipt: Path) -> list[StageProgress]:
+    """How far a run elsewhere is, by the receipts that are there at this moment."""
+    build = open_build(plan_receipt)
+    progress = RunProgress(build.graph, build.graph.names)
+    with build.at_this_moment():
+        for stage in build.graph.names:
+            # Units may not be known yet, and a receipt goes when its step runs again.
+            with suppress(StepMissingError, FileNotFoundError):
+                progress.begin(build, stage)
+                for unit in build.units(stage):
+                    if build.find(stage, unit):
+                        progress.end(build, stage, unit)
+    return progress.read()
 
 
 @contextmanager

@@ -1,5 +1,4 @@
-"""Addresses of stores that may be written down: without name, password or token, and on which way they lead; and the
-order of the names below them."""
+"""Store addresses that are safe to write down (no user, password or token), and the natural order of names."""
 
 from __future__ import annotations
 
@@ -7,9 +6,10 @@ import ipaddress
 import re
 from urllib.parse import urlsplit
 
-# Also read by browsers. Not the @ of hf://datasets/owner/name@revision or of a key, nor the ? of a glob in a bucket.
+# Browsers evaluate this too. The @ of hf://datasets/owner/name@revision or of a key, and the ? of a glob, must not
+# match.
 CREDENTIALS = r"([hH][tT][tT][pP][sS]?://.*[@?#]|://[^/]*@|://[^/]*:.*@)"
-"""A name before the host, a password with whatever in it, and every query: it may hold a token or a signature."""
+"""Matches a user before the host, any password, and every query, since a query may hold a token or a signature."""
 
 _QUERY = re.compile(r"((?:://|url: )[^\s?#'\"<>]*)[?#][^\s'\"<>]*")
 _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
@@ -32,17 +32,17 @@ def without_credentials(location: str) -> str:
 
 
 def without_queries(text: object) -> str:
-    """What an SDK says of a request, without the queries of its URLs: signatures stand in them."""
+    """An SDK's message without the queries of its URLs, which may hold signatures."""
     return _QUERY.sub(r"\1", str(text))
 
 
 def is_hub(location: str) -> bool:
-    """Whether a location is a repository of a hub, or in one."""
+    """Whether a location is a Hub repository or a file in one."""
     return location.startswith("hf://")
 
 
 def is_open_to_others(endpoint_url: str) -> bool:
-    """Whether requests go unencrypted to a host that is neither this one nor of a private network, by its name."""
+    """Whether requests go unencrypted to a host outside this machine and private networks, judged by its name."""
     address = urlsplit(endpoint_url)
     host = address.hostname or ""
     if address.scheme != "http":

@@ -1,6 +1,6 @@
 """The scripting interface: load a configuration, plan, build, open a dataset, trace records (docs/python.md).
 
-Each function is what the command of its name calls; what they need is imported when they are called.
+What the functions need is imported when they are called, so importing this module is cheap.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def trace_samples(
     split: str | None = None,
     mixture: str | Path | None = None,
 ) -> Iterator[SampleTrace]:
-    """The documents in `count` samples of a training run from number `first` on: step N of batches of B begins at
-    (N - 1) * B.
+    """The documents in `count` samples of a training run, from sample `first` on; with batches of B, step N begins at
+    sample (N - 1) * B.
 
-    Of Megatron by its index cache, of a Nanoset by `sequence_tokens` and `seed`, of one of several folders by the
-    `mixture.json` of corpusmill mix. PermanentError for a cache or mixture of another seed, split, sequence or dataset,
-    and for samples that the run never draws.
+    Pass Megatron's index cache, or a Nanoset's `sequence_tokens` and `seed`, or, for a Nanoset of several folders, the
+    `mixture.json` that corpusmill mix wrote. PermanentError for a cache or mixture of another seed, split, sequence
+    length or dataset, and for samples that the run never draws.
     """
     from corpusmill.training import open_samples
     from corpusmill.training import trace_samples as traced
@@ -100,7 +100,7 @@ def trace_samples(
 
 
 def planned(configuration: Configuration) -> RunnableBuild:
-    """The build that a configuration plans: its receipts, as far as there are any. Nothing is run."""
+    """The build that a configuration plans, with the receipts it has so far. Runs nothing."""
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.stages.graph import open_build
 

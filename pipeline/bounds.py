@@ -1,12 +1,12 @@
 """What a form may name: paths and endpoints below configured roots. Configuration files are unbounded.
 
 CORPUSMILL_FORM_ROOTS lists the roots, with commas between them: folders of this machine (relative ones start at the
-root folder), ``s3://bucket/prefix``, ``gs://bucket``, ``hf://datasets/owner``. The endpoint of a store of one's own
-stands behind a bar, as in the form: ``s3://bucket | http://minio:9000``; without it the bucket is the provider's.
+root folder), ``s3://bucket/prefix``, ``gs://bucket``, ``hf://datasets/owner``. The endpoint of a store of your own
+follows a bar, as in the form: ``s3://bucket | http://minio:9000``; without it the bucket is the provider's.
 By default the root is CORPUSMILL_ROOT, the data folder, and there is no endpoint.
 
-Folders are compared as they are once links and `..` are resolved. What the operator's configuration says already may
-stay in a form, each place with the endpoint that it has there.
+Folders are compared after links and `..` are resolved. A form may keep every place that the operator's configuration
+names, with the endpoint it has there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGAINST = "dedup.against"
 GLOBS = {"source.paths", AGAINST}  # the keys that hold patterns
 
 Place = tuple[str, str | None]
-"""(path or address as it is written, endpoint)."""
+"""(path or address as written, endpoint)."""
 
 
 def form_roots() -> list[Place]:
@@ -77,7 +77,7 @@ def require_listed(
     locations: Iterable[str],
     of_references: Iterable[Iterable[str]] = (),
 ) -> None:
-    """ConfigError for a source file that a link leads to beyond the roots, if the paths are not the operator's own.
+    """ConfigError for a source file that a link leads to outside the roots, unless the operator's file names the path.
 
     `of_references`: the locations of the files of each reference of `dedup.against`.
     """
@@ -99,7 +99,7 @@ def require_within(places: Iterable[tuple[str, Place]]) -> None:
     beyond = [
         (key, f"{location} at {endpoint}" if endpoint else location)
         for key, (location, endpoint) in places
-        if not any(endpoint == of and _is_below(_resolved(location, glob=key in GLOBS), root) for root, of in roots)
+        if not any(endpoint == at and _is_below(_resolved(location, glob=key in GLOBS), root) for root, at in roots)
     ]
     if beyond:
         written = [ENDPOINT_MARK.join(filter(None, root)) for root in form_roots()]
@@ -113,7 +113,7 @@ def require_within(places: Iterable[tuple[str, Place]]) -> None:
 
 
 def _resolved(location: str, *, glob: bool = False) -> tuple[str, ...]:
-    """The parts of a location without links and `..`; of a glob, those of the folder in which it searches.
+    """The parts of a location without links and `..`; of a glob, those of the folder that it searches.
 
     One that could leave that again (`..` behind a pattern, or in an address) lies nowhere: an empty tuple.
     """

@@ -1,4 +1,4 @@
-"""Where the command line begins: the commands, and what their errors look like to the shell."""
+"""Entry point of the command line: runs a command and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corpusmill.installed import worker_required
 with worker_required():
     from corpusmill.commands import app
 
-GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, looking for garbage takes a tenth of a small job's time
+GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, garbage collection takes a tenth of a small job's time
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     except Exception:
         if "CORPUSMILL_TASK" not in os.environ:
             raise
-        traceback.print_exc()  # a scheduler tries again what nobody foresaw, as it does in a process of its own
+        traceback.print_exc()  # the scheduler retries an unforeseen error, as it would one of its own process
         raise SystemExit(TransientError.exit_code) from None
 
 

@@ -1,8 +1,8 @@
 """Content sums: what a set of documents, records or tokens holds, as one value that adds up.
 
-Counts cannot see a document that was lost while another was doubled. A content sum can: it is a sum over its parts, so
-that shards, cells and files add up in any order, and every part is weighted by where it belongs, so that two parts that
-were exchanged do not cancel. content_kernels.py makes them and says how; this file is light to import.
+Counts cannot see that one document was lost while another was duplicated. A content sum can: it is a sum over parts, so
+shards, cells and files add up in any order, and each part is weighted by its place, so two swapped parts do not cancel.
+content_kernels.py computes the sums and documents the arithmetic; this file is cheap to import.
 """
 
 from __future__ import annotations

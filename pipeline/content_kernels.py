@@ -1,4 +1,4 @@
-"""How content sums (content.py) are made: two lanes of 64 bits, all arithmetic modulo 2^64::
+"""Computes content sums (content.py): two lanes of 64 bits, all arithmetic modulo 2^64::
 
     token    j of a document counts  (id + 1) * TOKEN[lane, j % 1024] * BLOCK(lane, j // 1024)
     piece    of a document, from token j on: the sum over its tokens; the pieces of a document add up to the whole
@@ -6,8 +6,8 @@
     sum      over documents: their token sums or text hashes, times PLACE(lane, unit, ordinal)
 
 All weights are odd numbers from splitmix64 (Steele, Lea, Flood 2014), so a single changed token always changes both
-lanes. What is lost, doubled or changed by accident passes unseen with a chance of 2^-64 at most and 2^-128 as a rule;
-the weights are public, so this is no signature against people.
+lanes. An accidental loss, duplicate or change goes unnoticed with probability at most 2^-64, usually 2^-128; the
+weights are public, so a content sum does not protect against tampering.
 
 Price: measured in benchmarks/content_accounts.py.
 """
@@ -29,8 +29,9 @@ from corpusmill.words import load_byte, load_word
 Words = NDArray[np.uint64]
 
 LANES = 2
-BLOCK_TOKENS = 1024  # two tables of 8 KiB: they stay in the first cache
+BLOCK_TOKENS = 1024  # two tables of 8 KiB, which stay in the L1 cache
 STRIPE_BYTES = 32
+TEXTS = 3  # hashed at a time: with fewer, multiplications stall; with more, registers run out
 WORD = ir.IntType(64)
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -45,7 +46,7 @@ def mixed(words: Any) -> Any:
 
 @register_jitable
 def _weights(lane: int, numbers: Any) -> Any:
-    """Odd weights of some numbers (uint64) in one lane."""
+    """The odd weight of each number (uint64) in one lane."""
     return mixed((numbers + np.uint64(1)) * np.uint64(_GOLDEN) + np.uint64(lane << 32)) | np.uint64(1)
 
 
@@ -113,8 +114,8 @@ def token_sums(tokens: NDArray[Any], starts: Words, sizes: Words, firsts: Words)
 def _token_sums(
     tokens: Any, starts: Any, sizes: Any, firsts: Any, low: Any, high: Any, low_before: Any, high_before: Any, sums: Any
 ) -> None:
-    # Unsigned positions: a signed one might count from the end, and the loop over a block would not be vectorised.
-    # (id + 1) * weight = id * weight + weight, and the weights of a run are added up already: a fifth less time.
+    # Unsigned positions: a signed one could count from the end, and then the inner loop is not vectorised.
+    # (id + 1) * weight = id * weight + weight, and the weights of a run are summed in advance: a fifth less time.
     block_tokens = np.uint64(BLOCK_TOKENS)
     for piece in range(len(starts)):
         position, left, number = np.uint64(starts[piece]), np.uint64(sizes[piece]), np.uint64(firsts[piece])
@@ -160,45 +161,51 @@ def _stir(lane: Any, word: Any) -> Any:
     return ((lane << np.uint64(31)) | (lane >> np.uint64(33))) * _ODD_1
 
 
-def _make_stir_stripes(_context: Any, _lanes: Any, _address: Any, _stripes: Any) -> Any:
+def _make_stir_stripes(_context: Any, _lanes: Any, _places: Any, _stripes: Any) -> Any:
     vector = ir.VectorType(WORD, 4)
 
     def all_four(number: int) -> Any:
         return ir.Constant(vector, [number] * 4)
 
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        lanes, address, stripes = arguments
-        start = ir.Constant(vector, ir.Undefined)
-        for lane in range(4):
-            start = builder.insert_element(start, builder.extract_value(lanes, lane), WORD(lane))
-        pointer = builder.inttoptr(address, vector.as_pointer())
+        lanes, places, stripes = arguments
+
+        def at(address: Any, text: int, size_bytes: int, kind: Any) -> Any:
+            return builder.inttoptr(builder.add(address, WORD(size_bytes * text)), kind.as_pointer())
+
+        texts = range(TEXTS)
+        pointers = [builder.inttoptr(builder.load(at(places, text, 8, WORD)), vector.as_pointer()) for text in texts]
+        starts = [builder.load(at(lanes, text, STRIPE_BYTES, vector), align=8) for text in texts]
         before = builder.block
-        loop, behind = builder.append_basic_block(), builder.append_basic_block()
+        loop, after = builder.append_basic_block(), builder.append_basic_block()
         builder.branch(loop)
         builder.position_at_end(loop)
-        number, state = builder.phi(WORD), builder.phi(vector)
-        words = builder.load(builder.gep(pointer, [number]), align=1)
-        added = builder.add(state, builder.mul(words, all_four(int(_ODD_2))))
-        turned = builder.or_(builder.shl(added, all_four(31)), builder.lshr(added, all_four(33)))
-        stirred, next_number = builder.mul(turned, all_four(int(_ODD_1))), builder.add(number, WORD(1))
-        for value, first, later in ((number, WORD(0), next_number), (state, start, stirred)):
+        number, *states = builder.phi(WORD), *[builder.phi(vector) for _ in texts]
+        stirred = []
+        for pointer, state in zip(pointers, states, strict=True):
+            words = builder.load(builder.gep(pointer, [number]), align=1)
+            added = builder.add(state, builder.mul(words, all_four(int(_ODD_2))))
+            turned = builder.or_(builder.shl(added, all_four(31)), builder.lshr(added, all_four(33)))
+            stirred.append(builder.mul(turned, all_four(int(_ODD_1))))
+        next_number = builder.add(number, WORD(1))
+        for value, first, later in ((number, WORD(0), next_number), *zip(states, starts, stirred, strict=True)):
             value.add_incoming(first, before)
             value.add_incoming(later, loop)
-        builder.cbranch(builder.icmp_unsigned("<", next_number, stripes), loop, behind)
-        builder.position_at_end(behind)
-        end = ir.Constant(ir.ArrayType(WORD, 4), ir.Undefined)
-        for lane in range(4):
-            end = builder.insert_value(end, builder.extract_element(stirred, WORD(lane)), lane)
-        return end
+        builder.cbranch(builder.icmp_unsigned("<", next_number, stripes), loop, after)
+        builder.position_at_end(after)
+        for text in texts:
+            builder.store(stirred[text], at(lanes, text, STRIPE_BYTES, vector), align=8)
+        return WORD(0)
 
-    four = types.UniTuple(types.uint64, 4)  # type: ignore[no-untyped-call]
-    return four(four, types.int64, types.int64), generate
+    return types.int64(types.int64, types.int64, types.int64), generate
 
 
 _stir_stripes: Any = intrinsic(_make_stir_stripes)
-"""`_stir` of four lanes with four words at a time, for at least one stripe from an address on.
+"""`_stir` of four lanes of TEXTS texts with four words each at a time, for at least one stripe of each. Addresses:
+uint64[TEXTS, 4 lanes]; int64[TEXTS], where each text's stripes begin.
 
-As vectors, which LLVM does not make of the same loop: 0.05 ns a byte instead of 0.1.
+Vectors, because LLVM does not vectorise the same loop; several texts, because one text stalls on its own
+multiplications: 0.07 ns a byte instead of 0.13.
 """
 
 
@@ -213,27 +220,56 @@ def _finished(word: Any) -> Any:
 
 @kernel
 def _text_hashes(address: Any, starts: Any, ends: Any, hashes: Any) -> None:
-    """Reads each text and nothing beside it."""
-    for i in range(len(starts)):
-        at, stop = address + starts[i], address + ends[i]
-        first, second, third = _ODD_1, _ODD_2, _ODD_3
-        fourth = np.uint64(stop - at) * _ODD_3
-        if at + STRIPE_BYTES <= stop:
-            stripes = (stop - at) // STRIPE_BYTES
-            first, second, third, fourth = _stir_stripes((first, second, third, fourth), at, stripes)
-            at += STRIPE_BYTES * stripes
-        while at + 8 <= stop:
-            first = _stir(first, load_word(at))
-            at += 8
-        last = np.uint64(0)
-        while at < stop:
-            last = last << np.uint64(8) | np.uint64(load_byte(at))
-            at += 1
-        second = _stir(second, last)
-        low, high = first, fourth
-        for lane in (second, third, fourth):
-            low = _stir(low, lane)
-        for lane in (third, second, first):
-            high = _stir(high, lane)
-        hashes[0, i] = _finished(low)
-        hashes[1, i] = _finished(high)
+    """Hashes TEXTS texts at a time and reads no byte outside a text. When the stripes of a text end, the next text
+    takes its lanes; when there is none, the lanes repeat a busy text and the result is dropped.
+    """
+    lanes, places, left = np.empty((TEXTS, 4), np.uint64), np.empty(TEXTS, np.int64), np.zeros(TEXTS, np.int64)
+    texts = np.full(TEXTS, -1, np.int64)
+    waiting, busy = 0, 0
+    while busy >= 0:
+        busy = -1
+        for k in range(TEXTS):
+            while left[k] == 0:
+                if texts[k] >= 0:
+                    _finish_text(lanes[k], places[k], address + ends[texts[k]], hashes[:, texts[k]])
+                    texts[k] = -1
+                if waiting == len(starts):
+                    break
+                texts[k] = waiting
+                size = ends[waiting] - starts[waiting]
+                lanes[k, 0], lanes[k, 1], lanes[k, 2] = _ODD_1, _ODD_2, _ODD_3
+                lanes[k, 3] = np.uint64(size) * _ODD_3
+                places[k], left[k] = address + starts[waiting], size // STRIPE_BYTES
+                waiting += 1
+            if left[k] and (busy < 0 or left[k] < left[busy]):
+                busy = k
+        if busy >= 0:
+            stripes = left[busy]
+            for k in range(TEXTS):
+                if not left[k]:
+                    places[k] = places[busy]
+            _stir_stripes(lanes.ctypes.data, places.ctypes.data, stripes)
+            for k in range(TEXTS):
+                places[k] += STRIPE_BYTES * stripes
+                left[k] = max(left[k] - stripes, 0)
+
+
+@inlined
+def _finish_text(lanes: Any, at: Any, stop: Any, hashes: Any) -> None:
+    """Stir in the bytes behind the last whole stripe of a text, and write its two hashes."""
+    first, second, third, fourth = lanes[0], lanes[1], lanes[2], lanes[3]
+    while at + 8 <= stop:
+        first = _stir(first, load_word(at))
+        at += 8
+    last = np.uint64(0)
+    while at < stop:
+        last = last << np.uint64(8) | np.uint64(load_byte(at))
+        at += 1
+    second = _stir(second, last)
+    low, high = first, fourth
+    for lane in (second, third, fourth):
+        low = _stir(low, lane)
+    for lane in (third, second, first):
+        high = _stir(high, lane)
+    hashes[0] = _finished(low)
+    hashes[1] = _finished(high)

@@ -10,7 +10,7 @@ from fractions import Fraction
 TOKENS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMbBgGtT]?)")
 SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 MOST_TOKENS = 2**62
-MOST_EPOCHS = 100  # a showing of a document takes some 50 bytes of the memory that shuffles its shard
+MOST_EPOCHS = 10_000  # only small shards can be repeated this often: MOST_REPEATS of shuffle/budget.py
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Epochs:
 
     @property
     def seen(self) -> int:
-        """How many of them are seen at all."""
+        """How many of them are seen at least once."""
         return self.there if self.whole else self.rest
 
     @property
@@ -39,13 +39,13 @@ def epochs_of(there: int, drawn: int) -> Epochs:
 
 @dataclass(frozen=True)
 class Amount:
-    """A number of tokens, or of epochs of whatever there is."""
+    """A number of tokens, or of epochs of a source; exactly one is set."""
 
     tokens: int | None = None
     epochs: Fraction | None = None
 
     def of(self, there: int) -> int:
-        """Tokens that it is of a source of `there` tokens; a fraction of a token is one."""
+        """The amount in tokens, for a source of `there` tokens; rounded up."""
         return self.tokens if self.tokens is not None else -int(-(self.epochs or 0) * there // 1)
 
 
@@ -69,13 +69,13 @@ def parse_amount(text: str) -> Amount:
     epochs = Fraction(match[1])
     if not 0 < epochs <= MOST_EPOCHS:
         raise ValueError(
-            f"a budget is more than 0 and at most {MOST_EPOCHS} epochs; to use none of a source, remove it from "
+            f"a budget is more than 0 and at most {MOST_EPOCHS:,} epochs; to use none of a source, remove it from "
             "source.paths"
         )
     return Amount(epochs=epochs)
 
 
 def shown_share(amounts: Sequence[Amount], there: Sequence[int]) -> float:
-    """Tokens that are seen of all sources, repeats included, for each token `there`; 1 where there are none."""
+    """Tokens seen, repeats included, per token `there`, over all sources; 1.0 if the sources have no tokens."""
     total = sum(there)
     return sum(amount.of(tokens) for amount, tokens in zip(amounts, there, strict=True)) / total if total else 1.0

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# C0 and C1 but for line breaks and tabs, what turns the direction of text, halves of surrogate pairs: a terminal obeys
-# the first two and can print no half.
+# C0 and C1 except line breaks and tabs, bidirectional controls, and lone surrogates: a terminal obeys the first two and
+# cannot print the third.
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -29,11 +29,11 @@ def visible(text: str) -> str:
 
 
 class CorpusmillError(Exception):
-    """Base of every error the mill raises on purpose.
+    """Base of every error that Corpusmill raises on purpose.
 
-    `what` is one sentence. `details` are (label, value) pairs, printed one a line below it, aligned. The usual labels
-    are ``where``, ``expected``, ``got`` and ``next``; keyword arguments make those. A program that ends with the error
-    exits with `exit_code`.
+    `what` is one sentence. `details` are (label, value) pairs, printed below it, one per line, aligned. The usual
+    labels are ``where``, ``expected``, ``got`` and ``next``; keyword arguments make those. A program that ends with the
+    error exits with `exit_code`.
     """
 
     exit_code = 1
@@ -107,7 +107,7 @@ class BalanceError(PermanentError):
 
 
 class VerificationError(PermanentError):
-    """An output does not say what its receipt or its format says it must."""
+    """An output contradicts its receipt or its format."""
 
 
 class StorageFullError(TransientError):
@@ -118,13 +118,13 @@ class StorageFullError(TransientError):
 
 @contextmanager
 def full_device_explained(what: str, *, where: Path, next_step: str) -> Iterator[None]:
-    """StorageFullError for an OSError that says that the device or the quota of `where` is full; others pass."""
+    """Raise StorageFullError for an OSError that reports a full device or quota; others pass."""
     try:
         yield
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
-        # On a full device the folder itself may not have been made.
+        # On a full device, creating the folder itself may have failed.
         free_bytes = shutil.disk_usage(next(folder for folder in (where, *where.parents) if folder.is_dir())).free
         got = f"{free_bytes:,} bytes free ({os.strerror(error.errno)})"
         raise StorageFullError(what, where=where, got=got, next_step=next_step) from error
@@ -133,7 +133,7 @@ def full_device_explained(what: str, *, where: Path, next_step: str) -> Iterator
 class StoreUnavailableError(TransientError):
     """A store did not answer, or answered that it is busy.
 
-    `wait_seconds`: how long it asked to wait. `given_up`: it has been asked again, and as often as is worth it.
+    `wait_seconds`: how long it asked to wait. `given_up`: retries are used up, so callers must not retry.
     """
 
     wait_seconds = 0.0

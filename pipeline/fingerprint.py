@@ -3,7 +3,8 @@
 A step's fingerprint is the sha256 of the canonical JSON of everything that can change its bytes. Two runs that would
 write the same bytes have the same fingerprint on every machine, so canonical JSON admits only values whose text is the
 same everywhere: objects with string keys, arrays, strings, integers, finite floats, booleans and null. Anything else
-(a set has no order, a callable no content, a NaN no equality, a path another meaning on another machine) is refused.
+(a set has no order, a callable no content, a NaN no equality, a path another meaning on another machine) raises
+NoStableIdentityError.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from corpusmill.errors import PermanentError
 if TYPE_CHECKING:
     import numpy as np
 
-FOLDER_DIGITS = 16  # 64 bits: two of a billion folders share a name with probability 3e-2 / 1e9
+FOLDER_DIGITS = 16  # 64 bits: among a billion folders, two share a name with probability 0.03
 READ_BYTES = 1 << 20
 TEXT = frozenset({str})
-PLAIN = frozenset({str, int, bool, type(None)})  # types whose every value has the same JSON everywhere
+PLAIN = frozenset({str, int, bool, float, type(None)})  # types whose JSON, if there is one, is the same everywhere
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -40,11 +41,15 @@ def canonical_json(value: object) -> bytes:
     """UTF-8 JSON with sorted keys and no spaces; the same bytes for equal values on every machine."""
     if not _is_plain(value):
         _require_stable(value, "value")
-    return _CANONICAL.encode(value).encode()
+    try:
+        return _CANONICAL.encode(value).encode()
+    except ValueError:  # NaN or infinity
+        _require_stable(value, "value")
+        raise
 
 
 def fingerprint(value: object) -> str:
-    """64 hex digits: the sha256 of `canonical_json(value)`."""
+    """64 hex digits: the sha256 of `canonical_json(value)`; NoStableIdentityError for a value that has none."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
@@ -61,23 +66,29 @@ def random_words(identity: object) -> np.random.Philox:
 
 
 def file_digest(path: Path, algorithm: Algorithm = "sha256") -> str:
-    """Hex digits of a file's digest: 64 of sha256, 32 of xxh3_128. The file is read in pieces of 1 MiB."""
-    return file_digests(path, algorithm)[0]
+    """Hex digits of a file's digest: 64 of sha256, 32 of xxh3_128."""
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, lambda: _new_digest(algorithm)).hexdigest()
 
 
 def file_digests(path: Path, algorithm: Algorithm = "sha256") -> tuple[str, bytes]:
     """A file's digest as `file_digest` gives it, and the XXH3-128 of each of its blocks of 1 MiB, 16 bytes each."""
-    digest = hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
+    digest = _new_digest(algorithm)
     blocks = []
+    buffer = memoryview(bytearray(READ_BYTES))
     with path.open("rb", buffering=0) as file:
-        while piece := file.read(READ_BYTES):
-            digest.update(piece)
-            blocks.append(xxhash.xxh3_128_digest(piece))
+        while size := file.readinto(buffer):
+            digest.update(buffer[:size])
+            blocks.append(xxhash.xxh3_128_digest(buffer[:size]))
     return digest.hexdigest(), b"".join(blocks)
 
 
+def _new_digest(algorithm: Algorithm) -> Any:
+    return hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
+
+
 def _is_plain(value: object) -> bool:
-    """Whether a value is made of plain types alone: nearly every one is, and a build asks a hundred thousand times."""
+    """Whether a value is made of plain types only: the fast path, since a build checks a hundred thousand values."""
     kind, items = type(value), cast("Any", value)
     if kind is dict:
         if not TEXT.issuperset(map(type, items)):

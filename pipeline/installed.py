@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 
 from corpusmill.errors import PermanentError
 from corpusmill.version import __version__
@@ -23,7 +22,9 @@ class NotInstalledError(PermanentError):
 
 
 def missing() -> list[str]:
-    """Packages that steps need and this environment does not have; none of a copy that was not installed."""
+    """Packages that steps need and this environment lacks; empty for a source tree that is not installed."""
+    from importlib import metadata  # and with it the email package
+
     try:
         required = metadata.requires("corpusmill") or []
     except metadata.PackageNotFoundError:
@@ -33,7 +34,7 @@ def missing() -> list[str]:
 
 
 def require_worker() -> None:
-    """NotInstalledError if this environment has the package and not what its steps need."""
+    """NotInstalledError if this environment has the package without what its steps need."""
     if lacking := missing():
         raise NotInstalledError(
             "this environment has Corpusmill without the packages that its steps need",
@@ -46,7 +47,7 @@ def require_worker() -> None:
 
 @contextmanager
 def worker_required() -> Iterator[None]:
-    """A module that is not there is a NotInstalledError, if the extra was not installed."""
+    """Turn ModuleNotFoundError into NotInstalledError where the extra `worker` is missing."""
     try:
         yield
     except ModuleNotFoundError:
@@ -55,6 +56,8 @@ def worker_required() -> Iterator[None]:
 
 
 def _is_installed(name: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:

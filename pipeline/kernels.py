@@ -1,8 +1,8 @@
 """How this project compiles: one decorator for every numba kernel.
 
 Before numba compiles or loads its first kernel it imports what other installed packages registered as extensions.
-awkward, which gigatoken requires and no kernel here knows, takes 0.4 s of every process so; `ak.numba.register()` is
-how a stage of one's own gets it.
+awkward, which gigatoken requires and no kernel here uses, would cost every process 0.4 s, so this is turned off; a
+stage of your own that needs awkward calls `ak.numba.register()`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ entrypoints._already_initialized = True
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a function when it is first called, and keep that on disk; it runs without the interpreter's lock."""
+    """Compile a function on its first call, cache the machine code on disk, and release the GIL while it runs."""
     compiled: Kernel = njit(nogil=True, cache=True)(function)
     return compiled
 
 
 def inlined(function: Kernel) -> Kernel:
-    """The same for what kernels call in their inner loops."""
+    """The same for functions that kernels call in their inner loops."""
     compiled: Kernel = njit(nogil=True, cache=True, inline="always")(function)
     return compiled

@@ -19,7 +19,7 @@ SCHEMES = ("s3://", "gs://")
 
 
 def cache_folder() -> Path:
-    """Below which this machine mirrors work folders."""
+    """The folder below which this machine mirrors work folders."""
     root = os.environ.get("CORPUSMILL_ROOT", "")
     if not os.path.isabs(root):  # noqa: PTH117
         root = os.path.join(os.getcwd(), root)  # noqa: PTH109, PTH118
@@ -28,23 +28,23 @@ def cache_folder() -> Path:
 
 @lru_cache(maxsize=8)
 def _resolved(root: str, cache: str) -> Path:
-    # Asked for every receipt of a build: to follow the links of a path takes as long as to read a receipt.
+    # Called for every receipt of a build, and following a path's links takes as long as reading a receipt.
     return Path(root).resolve() / cache
 
 
 def is_bucket(address: str) -> bool:
-    """Whether a work folder's address is one of a bucket, and none of a folder."""
+    """Whether a work folder's address names a bucket, not a local folder."""
     return address.startswith(SCHEMES)
 
 
 def mirror_of(address: str) -> Path:
-    """The local folder, or file, that mirrors an ``s3://bucket/...``; ValueError for one that could lie elsewhere."""
+    """The local folder, or file, that mirrors an address in a bucket; ValueError as for `place_of`."""
     bucket, key = place_of(address)
     return cache_folder().joinpath(*bucket.split("://"), key)
 
 
 def place_of(address: str) -> tuple[str, str]:
-    """(``s3://bucket``, key) of an ``s3://bucket/key``, or of one in gs://; ValueError for one without a key, or that
+    """(``s3://bucket`` or ``gs://bucket``, key) of an address; ValueError for one without a key, or with parts that
     could lead elsewhere.
     """
     scheme, _, place = address.rstrip("/").partition("://")
@@ -55,8 +55,8 @@ def place_of(address: str) -> tuple[str, str]:
 
 
 def object_of(path: Path | str) -> tuple[str, str] | None:
-    """(``s3://bucket``, key) of what a path mirrors, or of gs://; None for a path of this machine alone."""
-    # Asked for every receipt of a build: text compares ten times as fast as a Path.
+    """(``s3://bucket`` or ``gs://bucket``, key) of the object that a path mirrors; None if it mirrors none."""
+    # Called for every receipt of a build: comparing text is ten times as fast as comparing Paths.
     text = os.fspath(path)
     if "/s3/" not in text and "/gs/" not in text:
         return None
@@ -68,10 +68,10 @@ def object_of(path: Path | str) -> tuple[str, str] | None:
 
 
 def address_of(path: Path) -> str:
-    """What another machine knows a path by: the address that it mirrors, or the path itself."""
+    """The name of a path on every machine: the address that it mirrors, or the path itself."""
     return "/".join(object_of(path) or (str(path),))
 
 
 def path_of(address: str | Path) -> Path:
-    """The path that an `address_of` is known by here."""
+    """The path on this machine of what `address_of` returned."""
     return mirror_of(address) if isinstance(address, str) and is_bucket(address) else Path(address)

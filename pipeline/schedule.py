@@ -1,7 +1,7 @@
 """The `dag` section of a configuration: when a scheduler builds the dataset, and what people see of it.
 
-It stands beside the build's keys and never changes a byte: it is left out of every dump of the configuration, so of the
-plan, of every fingerprint and of `config.json`. `corpusmill build` reads such a file, too, and ignores the section.
+It never changes a byte: it is left out of every dump of the configuration, and so out of the plan, every fingerprint
+and `config.json`. `corpusmill build` accepts the section and ignores it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from corpusmill.yaml_text import shown
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
-MOST_TASKS = 200  # of a stage
+MOST_TASKS = 200  # per stage
 _SECONDS = {"m": 60, "h": 3600, "d": 86400}
 _LONGEST = timedelta(days=3650)
 _DURATION = re.compile(r"^(\d{1,9})\s*([mhd])$")
@@ -39,14 +39,14 @@ def _duration(value: object) -> object:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DatasetName = Annotated[str, Field(pattern=NAME_PATTERN)]
-# As long as a scheduler's tables take them.
+# The longest text that a scheduler's tables store.
 Label = Annotated[str, Field(min_length=1, max_length=100)]
 # Dates that a time zone's offset cannot push out of the calendar.
 Day = Annotated[date, Field(ge=date(1970, 1, 1), lt=date(2200, 1, 1))]
 
 
 class ScheduleConfig(Section):
-    """When the dataset is built by itself (cron, or after other datasets), by whom, and what may go on for how long."""
+    """When the dataset is built (cron, or after other datasets), its owner, time limits, and where its tasks run."""
 
     schedule: str | None = None
     after: list[DatasetName] = []

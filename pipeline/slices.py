@@ -1,8 +1,8 @@
 """Copying many slices of one array into another: the inner loop of every shuffle here.
 
 The C library's memcpy by address. Numba's own `out[a:b] = source[c:d]` copies an element at a time: 1.3 to 1.7 GB/s
-for lines of text of 2 KB, memcpy 5 to 10. One compiled version serves every dtype. What has addresses has no bounds, so
-`copy_slices` checks them before.
+for lines of text of 2 KB, memcpy 5 to 10. One compiled version serves every dtype. Raw addresses carry no bounds, so
+`copy_slices` checks them first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ copy_bytes: Any = intrinsic(_make_copy_bytes)
 
 
 def starts_of(lengths: Positions) -> Positions:
-    """Where each of some slices begins that lie back to back."""
+    """uint64 (n,): where each slice begins if slices of these lengths lie back to back."""
     starts: Positions = np.cumsum(lengths, dtype=np.uint64) - lengths
     return starts
 
@@ -49,22 +49,23 @@ def copy_slices(
     """out[places[i] :][: lengths[i]] = source[starts[i] :][: lengths[i]] for every i; without `places`, back to back.
 
     1-D contiguous arrays of one dtype that do not overlap; starts, lengths, places uint64 in items. ValueError for a
-    slice that does not lie in its array. What the slices leave free in `out` stays as it was.
+    slice that does not lie in its array. The rest of `out` is left unchanged.
     """
     if places is None:
         places = starts_of(lengths)
     if not (source.dtype.itemsize == out.dtype.itemsize and source.flags.c_contiguous and out.flags.c_contiguous):
         raise ValueError(f"slices of {source.dtype} cannot be copied into {out.dtype}, or an array is not contiguous")
-    for begins, whole in ((starts, source), (places, out)):
-        if not _inside(begins, lengths, np.uint64(len(whole))):
-            raise ValueError(f"a slice reaches beyond an array of {len(whole):,} items")
+    for begins, array in ((starts, source), (places, out)):
+        if not _inside(begins, lengths, np.uint64(len(array))):
+            raise ValueError(f"a slice reaches beyond an array of {len(array):,} items")
     _copy(source.ctypes.data, starts, lengths, out.ctypes.data, places, source.dtype.itemsize)
 
 
 def release_pages(mapped: NDArray[Any]) -> None:
-    """Let go of the pages of a mapped file that this process has touched; the page cache still has them.
+    """Release the pages of a mapped file that this process has touched; the page cache still has them.
 
-    Without this a process that reads a file from end to end comes to hold all of it. Arrays in memory stay as they are.
+    Without this, a process that reads a file from end to end ends up holding all of it. Arrays in memory are
+    unaffected.
     """
     owner: Any = mapped
     while isinstance(owner, np.ndarray):
@@ -74,10 +75,10 @@ def release_pages(mapped: NDArray[Any]) -> None:
 
 
 class JoinedBytes:
-    """Byte arrays as if they lay one behind the other, without the copy that would make of them."""
+    """Byte arrays addressed as if they were concatenated, without the copy."""
 
     def __init__(self, parts: list[NDArray[np.uint8]]) -> None:
-        self._parts = parts  # keeps what lies at the addresses
+        self._parts = parts  # keeps the memory at the addresses alive
         self._ends = np.cumsum([len(part) for part in parts], dtype=np.uint64)
         self._bases = np.array([part.ctypes.data for part in parts], np.uint64) - self._ends
         self._bases += np.array([len(part) for part in parts], np.uint64)
@@ -85,7 +86,7 @@ class JoinedBytes:
             raise ValueError("only contiguous byte arrays can be joined")
 
     def copy_slices(self, starts: Positions, lengths: Positions, out: NDArray[np.uint8]) -> None:
-        """The slices back to back into `out`, each of which lies in one part; ValueError for any other."""
+        """Copy slices back to back into `out`; ValueError for a slice that is not inside a single part."""
         part = np.searchsorted(self._ends, starts, side="right")
         part = np.minimum(part, len(self._ends) - 1)  # an empty slice behind the last byte
         if not _inside(starts, lengths, self._ends[part]) or int(lengths.sum()) > len(out):
@@ -94,7 +95,7 @@ class JoinedBytes:
 
 
 def _inside(starts: Positions, lengths: Positions, ends: Positions | np.uint64) -> bool:
-    """Whether every slice stops at its end or before; said without a sum that could overflow."""
+    """Whether every slice ends at or before its `ends`; computed without a sum that could overflow."""
     return bool(((starts <= ends) & (lengths <= ends - starts)).all())
 
 

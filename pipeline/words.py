@@ -1,8 +1,8 @@
-"""Memory by address, eight bytes at a time: what compiled kernels here read text with.
+"""Memory by address, eight bytes at a time: how compiled kernels read text.
 
 A kernel gets a text as one integer, the address of its first byte. That keeps one compiled version per kernel (numba
-compiles read-only, writable and memory-mapped arrays separately), and allows the unaligned loads that make looking at
-eight bytes cost as much as looking at one.
+compiles read-only, writable and memory-mapped arrays separately), and allows unaligned loads, so that reading eight
+bytes costs as much as reading one.
 
 All addresses, positions and lengths are int64 (mixing int64 and uint64 makes numba compute in float64); words are
 uint64, little-endian, as on every machine numba supports. Nothing here checks bounds: every function states the bytes

@@ -1,8 +1,8 @@
-"""YAML text in, plain values with their lines out; whatever is wrong with the text is a ConfigError.
+"""YAML text in, plain values with their lines out; every problem with the text is a ConfigError.
 
-A DAG processor reads every configuration in one process, so one odd file must cost neither its neighbours nor the
-process: text, nesting, aliases and numbers are bounded before anything is built from them. No configuration that a
-person writes comes near these bounds.
+A DAG processor reads every configuration in one process, so one bad file must not break its neighbours or the process:
+text, nesting, aliases and numbers are bounded before anything is built from them. No configuration that a person writes
+comes near these bounds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ LONGEST_NUMBER = 100  # characters; Python refuses to print an int of more than 
 LONGEST_SHOWN = 200  # characters of a value in a message
 NUMBERS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
 MERGE = "tag:yaml.org,2002:merge"
-# PostgreSQL stores no NUL, UTF-8 no half of a surrogate pair, and a terminal obeys the others.
+# PostgreSQL cannot store NUL, UTF-8 cannot encode a lone surrogate, and a terminal obeys the other characters.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Keys = tuple[Any, ...]
 
 
 def read_text(path: Path) -> str:
-    """The text of a configuration file; ConfigError if it is no file, too large or no UTF-8. Never waits for a pipe."""
+    """The text of a configuration file; ConfigError if it is not a regular file, too large or not UTF-8. Never blocks
+    on a pipe.
+    """
     try:
         if path.exists() and not path.is_file():
             raise ConfigError("the configuration is not a file", where=path)
@@ -43,7 +45,7 @@ def read_text(path: Path) -> str:
         raise ConfigError(
             "there is no such configuration file",
             where=path.absolute(),
-            next_step=f"corpusmill config example > {path}",
+            next_step=f"corpusmill init FOLDER --output {path} writes one for the files in FOLDER",
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigError("the configuration file cannot be read", where=path, got=error) from error
@@ -69,7 +71,7 @@ def read_yaml(text: str, *, where: str) -> tuple[Any, yaml.Node | None]:
             "the configuration is not valid YAML",
             where=where,
             got=error if isinstance(error, yaml.YAMLError) else type(error).__name__,
-            next_step="mind indentation and quotes",
+            next_step="check indentation and quotes",
         ) from error
 
 
@@ -103,7 +105,7 @@ def shown(value: object) -> str:
     """A value as a message quotes it."""
     try:
         return shortened(repr(value))
-    except ValueError:  # Python prints no longer ones
+    except ValueError:  # Python refuses to print more digits
         return "a number of more than 4,300 digits"
 
 
@@ -138,7 +140,7 @@ def _check_nodes(loader: yaml.CSafeLoader, root: yaml.Node, where: str) -> None:
 
 
 def _nodes(node: yaml.Node, keys: Keys, where: str) -> Iterator[tuple[Keys, yaml.Node]]:
-    """Every node, those of keys too, with the keys that lead to it."""
+    """Every node, those of keys included, with the keys that lead to it."""
     if len(keys) > DEEPEST:
         raise _too_deep(where)
     yield keys, node
@@ -179,6 +181,6 @@ def _unreadable(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> str:
         loader.construct_object(node)
     except yaml.YAMLError:
         raise
-    except Exception:  # int() and date() have their own, bool looks into a dict
+    except Exception:  # int() and date() raise their own errors, a bool a KeyError
         return f"cannot be read as {kind}, got {shown(node.value)}"
     return ""

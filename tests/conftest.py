@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer.testing
 from hypothesis import settings
+from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -31,14 +35,33 @@ settings.register_profile("thorough", deadline=None, max_examples=100)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("quick")
 
+# 40 commands from their signatures take 0.05 s, and CliRunner made them anew each of a thousand times.
+typer.testing._get_command = cache(get_command)
+
+
+# The command line's threshold: at Python's 700, a fortieth of the time goes to garbage among the tests' modules.
+gc.set_threshold(50_000)
+
 
 pytest_plugins = ["tests.servers", "tests.hub_writing"]
 
 
+# Where whole builds and an Airflow are: files there take up to half a minute, most others a second or less.
+LONGEST = ("dags", "system", "sameness", "commands", "docs", "difference", "fuzz")
+# Runs nearly every kernel. Meanwhile the other worker is at the DAGs, which need few: otherwise each compiles all.
+KERNELS = "test_same_bytes.py"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of slow tests alone come first: they take longest, and the last to begin keeps the other worker waiting."""
+    """Files of slow tests alone come first, then KERNELS and those of LONGEST: the last file to begin keeps the other
+    worker waiting, so it should be a short one."""
     mixed = {item.path for item in items if not item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path in mixed)
+    rooms = {name: number for number, name in enumerate(LONGEST)}
+
+    def place(path: Path) -> tuple[bool, bool, int]:
+        return path in mixed, path.name != KERNELS, rooms.get(path.parent.name, len(rooms))
+
+    items.sort(key=lambda item: place(item.path))
 
 
 @pytest.fixture(scope="session")

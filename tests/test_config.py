@@ -120,7 +120,7 @@ def test_config_that_is_no_mapping_is_refused(text: str) -> None:
 def test_config_missing_file_says_how_to_make_one(tmp_path) -> None:
     with pytest.raises(ConfigError, match="no such configuration file") as caught:
         load_config(tmp_path / "none.yaml")
-    assert "corpusmill config example" in str(caught.value)
+    assert "corpusmill init FOLDER --output" in str(caught.value)
 
 
 def test_config_relative_paths_start_at_the_root_folder(tmp_path, monkeypatch) -> None:

@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "work_folder": "errors fingerprint mirrored storage",
     "ledger": "content errors fingerprint mirrored version work_folder",
     "report": "errors",
-    "documents": "content_kernels errors storage",
+    "documents": "content_kernels errors kernels storage words",
     "dedup": "config content content_kernels documents errors kernels slices words",
     "tokens": "content content_kernels errors fingerprint kernels slices words",
     "shuffle": "content content_kernels epochs errors fingerprint slices tokens",
@@ -50,11 +50,11 @@ MAY_IMPORT = {
     "sources": "config documents errors storage",
     "decontamination": "config documents errors kernels sources storage words",
     "steps": "config documents errors kernels ledger report sources storage words work_folder",
-    "engine": "config errors fingerprint ledger mirrored report schedule sources work_folder",
+    "engine": "config errors fingerprint ledger mirrored schedule sources work_folder",
     "stages": "config content content_kernels decontamination dedup documents engine epochs errors export fingerprint"
     " ledger report shuffle slices sources steps storage tokens version work_folder",
     "forgetting": "config documents engine errors kernels ledger mirrored stages steps storage work_folder",
-    "lineage": "dedup documents errors export fingerprint sources stages storage tokens",
+    "lineage": "dedup documents errors export fingerprint sources stages storage tokens work_folder",
     "verify": "config content engine errors export fingerprint forgetting ledger mirrored report sources stages storage"
     " work_folder",
     "datasets": "addresses config documents errors export stages storage tokens verify",
@@ -86,7 +86,7 @@ MAY_IMPORT_FORBIDDEN = {
 MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.
 MAY_DRAW = {"mixture/order.py": {"shuffle", "permutation", "default_rng"}}
-MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "engine/build.py", "report/progress.py"}
+MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "builds/progress.py"}
 MAY_READ_THE_CLOCK |= {"steps/takedowns.py"}  # who asked when, beside every build
 MAY_READ_THE_CLOCK |= {"storage/local.py", "storage/retries.py"}  # the age of what nobody writes to; Retry-After
 # A folder is listed in an order that differs from disk to disk: only inside sorted(), or where no order can be seen.
@@ -94,7 +94,7 @@ LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
     "forgetting/purge.py": "a set, sorted before it is listed",
     "documents/sample_corpus.py": "removes what it finds",
-    "ledger/once.py": "removes what it finds",
+    "ledger/lock.py": "removes what it finds",
     "ledger/cached.py": "sizes are summed; steps are sorted before one goes",
     "storage/output_folder.py": "asks whether there is anything",
     "reshuffle/folders.py": "asks whether there is anything",
@@ -130,9 +130,14 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(tree: ast.AST) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
 def imports_of(tree: ast.AST) -> set[str]:
     actual = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -142,14 +147,15 @@ def imports_of(tree: ast.AST) -> set[str]:
     return actual
 
 
+@cache
 def called(tree: ast.AST) -> set[str]:
-    return {called_name(node) for node in ast.walk(tree)}
+    return {called_name(node) for node in nodes(tree)}
 
 
 def listed_unsorted(tree: ast.AST) -> set[str]:
     """Listings of folders that do not stand inside a call of sorted()."""
-    inside = {id(node) for call in ast.walk(tree) if called_name(call) == "sorted" for node in ast.walk(call)}
-    calls = [node for node in ast.walk(tree) if called_name(node) in LISTINGS and id(node) not in inside]
+    inside = {id(node) for call in nodes(tree) if called_name(call) == "sorted" for node in ast.walk(call)}
+    calls = [node for node in nodes(tree) if called_name(node) in LISTINGS and id(node) not in inside]
     return {called_name(node) for node in calls if not ast.unparse(node).startswith("ast.")}
 
 
@@ -197,6 +203,7 @@ def test_no_files_import_one_another_in_a_circle() -> None:
     TopologicalSorter(import_graph()).prepare()  # raises CycleError
 
 
+@cache
 def import_graph() -> dict[str, set[str]]:
     """{module: the modules of pipeline/ that it imports}, inside of functions too, but for the type checker alone."""
     modules = {
@@ -206,17 +213,17 @@ def import_graph() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, path in modules.items():
         tree = parsed(path)
-        for_types = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
+        for_types = {id(node) for block in nodes(tree) if _is_for_types(block) for node in ast.walk(block)}
         graph[module] = {
             name if (name := f"{node.module}.{alias.name}") in modules else node.module
-            for node in ast.walk(tree)
+            for node in nodes(tree)
             if isinstance(node, ast.ImportFrom) and id(node) not in for_types
             for alias in node.names
             if node.module and node.module.split(".")[0] == "corpusmill"
         }
         graph[module] |= {
             alias.name
-            for node in ast.walk(tree)
+            for node in nodes(tree)
             if isinstance(node, ast.Import)
             for alias in node.names
             if alias.name in modules
@@ -250,18 +257,18 @@ def test_airflow_side_unpickles_and_evaluates_nothing(path: Path) -> None:
     loaders = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
     assert not {item.split(".")[0] for item in imports_of(tree)} & loaders
     assert not called(tree) & {"eval", "exec", "load_all", "unsafe_load", "full_load"}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if called_name(node) == "load" and ast.unparse(node).startswith("yaml.load"):
             assert "SafeLoader" in ast.unparse(node)
 
 
 def test_airflows_side_needs_none_of_the_workers_packages() -> None:
     """An environment that has the wheel without its extra; what tasks ask of the workers is in builds/questions.py."""
-    sources = [ast.parse(path.read_text()) for path in (ROOT / "corpusmill_airflow").rglob("*.py")]
+    sources = [parsed(path) for path in (ROOT / "corpusmill_airflow").rglob("*.py")]
     modules = {
         node.module
         for source in sources
-        for node in ast.walk(source)
+        for node in nodes(source)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("corpusmill.")
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -1,4 +1,4 @@
-"""Every dataset that a user may see: those that runs have planned, and those that have a configuration file."""
+"""Lists the datasets that a user may see: those that runs have planned, and those with a configuration file."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,38 +27,38 @@ MINUS = "\N{MINUS SIGN}"
 
 @dataclass(frozen=True)
 class Refresh:
-    """One state of a dataset: the figures of its report's receipt, and the run that made it, if Airflow knows one."""
+    """One state of a dataset: the figures of its report's receipt, and the run that made it, if Airflow has it."""
 
     facts: StepFacts
     run: tuple[str, str] | None
 
     @property
     def tokens(self) -> int:
-        """Of its documents, without special ones."""
+        """Tokens of its documents, without special tokens."""
         return self.facts.counts.get("tokens", 0)
 
     @property
     def duplicate_share(self) -> str:
-        """Of the text, as people read it."""
+        """Share of the text, formatted for people."""
         return share_text(self.facts.counts.get("duplicate_bytes", 0), self.facts.counts.get("text_bytes", 0))
 
     @property
     def in_words(self) -> str:
-        """For a tooltip."""
+        """Text of a tooltip."""
         text = bytes_text(self.facts.counts.get("text_bytes", 0))
         return f"{count_text(self.tokens)} tokens, {self.duplicate_share} duplicates, {text} of text"
 
 
 @dataclass
 class Dataset:
-    """One dataset: its newest run, and what came out of it over time, the newest first."""
+    """One dataset: its newest run, and its states over time, the newest first."""
 
     name: str
     work: Path
     configured: Path | None = None
     run: Run | None = None
     refreshes: list[Refresh] = field(default_factory=list)
-    unread: int = 0
+    unreadable: CorpusmillError | None = None
     configuration_is_gone: bool = False
 
     @property
@@ -68,12 +68,12 @@ class Dataset:
 
     @property
     def comparable(self) -> list[Refresh]:
-        """The refreshes that had the settings of the newest one: only their figures say how the dataset grows."""
+        """The refreshes with the settings of the newest one: only their figures show how the dataset grows."""
         return [refresh for refresh in self.refreshes if refresh.facts.settings == self.refreshes[0].facts.settings]
 
     @property
     def growth(self) -> str:
-        """Tokens against the refresh of equal settings before, as a signed share; "" if there is none."""
+        """Growth in tokens since the previous refresh of equal settings, as a signed share; "" if there is none."""
         newest_two = [refresh.tokens for refresh in self.comparable[:2]]
         if len(newest_two) < 2 or not newest_two[1]:
             return ""
@@ -84,7 +84,7 @@ class Dataset:
 
     @property
     def trend(self) -> str:
-        """Tokens over the refreshes of equal settings, drawn."""
+        """A chart of tokens over the refreshes of equal settings."""
         points = [(refresh.tokens, refresh.in_words) for refresh in reversed(self.comparable)]
         return trend_bars(points, f"tokens over {len(points)} refreshes")
 
@@ -123,7 +123,7 @@ def datasets_of(session: Session, dag_ids: set[str]) -> list[Dataset]:
 
 
 def _dataset_of(run: Run, plans: dict[tuple[str, str], Path], datasets: dict[Path, Dataset]) -> Dataset | None:
-    """Of the plan that the run made; before it has made one, of the name that it was started with."""
+    """The dataset of the run's plan; before it has one, that of the name that it was started with."""
     plan = plans.get((run.dag_id, run.run_id))
     if plan is not None:
         return datasets.get(plan.parents[2])
@@ -135,11 +135,15 @@ def _dataset_of(run: Run, plans: dict[tuple[str, str], Path], datasets: dict[Pat
 
 
 def _read_history(dataset: Dataset, reports: dict[Path, tuple[str, str]]) -> None:
-    """The newest refreshes; two reports in a row on the same content are one."""
-    refresh_all(dataset.work / records.REPORT, RECEIPT_NAME)
+    """Read the newest refreshes; consecutive reports of the same version count once."""
+    try:
+        refresh_all(dataset.work / records.REPORT, RECEIPT_NAME)
+    except CorpusmillError as error:  # one dataset's bucket; the others are shown
+        dataset.unreadable = error
+        return
     paths = list((dataset.work / records.REPORT).glob(f"*/{RECEIPT_NAME}"))
     aged = sorted(((_modified(path), path) for path in paths), reverse=True)[:NEWEST_REFRESHES]
-    steps, dataset.unread = read_steps([str(path) for _, path in aged], dataset.work)
+    steps, _, dataset.unreadable = read_steps([str(path) for _, path in aged], dataset.work)
     for _, path in aged:
         facts = steps.get(str(path))
         if facts is None or "tokens" not in facts.counts:  # written before receipts stated the figures
@@ -156,12 +160,12 @@ def _modified(path: Path) -> float:
 
 
 def configurations_folder() -> Path:
-    """Where the datasets' configurations lie."""
+    """The folder of the datasets' configurations."""
     return datasets_folder(Path(conf.get("core", "dags_folder")) / "datasets")
 
 
 def _configured(dag_ids: set[str]) -> list[tuple[str, Path, Path]]:
-    """(name, work folder, file) of the configurations whose DAG the user may read; invalid ones Airflow shows."""
+    """(name, work folder, file) of the configurations whose DAG the user may read; Airflow shows invalid ones."""
     configured = []
     for file in sorted(configurations_folder().glob("*.yaml")):
         known = _name_and_work(file, _modified(file))

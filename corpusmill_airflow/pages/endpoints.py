@@ -1,4 +1,4 @@
-"""The addresses, and who may see them: all check with Airflow who the user is and may read the run's results.
+"""The URLs: all check with Airflow who the user is, and whether the user may read the run's results.
 
     /dataset-report/datasets              every dataset
     /dataset-report/-/<file>              style and scripts
@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 REPORT_STYLE = Path(corpusmill.report.__file__).with_name("report.css")
 ASSETS = {path.name: path for path in (REPORT_STYLE, *(HERE / "static").iterdir())}
 
-# A page may use its own scripts and ask its own server, and nothing else; the report by itself may do nothing at all.
+# A page may use only its own scripts and its own server; the report itself may run no script and send no request.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -71,8 +71,8 @@ def make_app() -> FastAPI:
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    """A page for people, where a person asked; else what a program expects."""
-    assert isinstance(error, HTTPException)  # noqa: S101  (registered for these alone)
+    """An error page for browsers; JSON for programs."""
+    assert isinstance(error, HTTPException)  # noqa: S101  (registered only for these)
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, error.status_code, HEADERS | dict(error.headers or {}))
     title, text = REFUSED.get(error.status_code, ("This cannot be shown", str(error.detail)))
@@ -100,7 +100,7 @@ def run_page(request: Request, dag_id: str, run_id: str, user: GetUserDep, sessi
 
 
 def _comparison(request: Request, session: Session, run: records.Run) -> HTMLResponse:
-    """How two versions differ, or why that cannot be said; until the run is over the browser asks again."""
+    """The differences of two versions, or why there are none to show; until the run is over the browser reloads."""
     html = finished.difference_page(records.returned(session, run))
     if html is not None:
         return HTMLResponse(html, headers=REPORT_HEADERS)
@@ -147,9 +147,9 @@ GONE = (
 
 @dataclass(frozen=True)
 class Reprocessing:
-    """Whether the user may reprocess a shard, and if not, why; `is_paused`: the DAG would not start by itself.
+    """Whether the user may reprocess a shard, and if not, why; `is_paused`: the DAG is paused, so a run would wait.
 
-    `stages`: those from which on, each with the name of its task.
+    `stages`: the stages to begin with, each with the name of its task.
     """
 
     may: bool
@@ -159,7 +159,7 @@ class Reprocessing:
 
 
 def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str, Any]:
-    """All that the page of a run shows."""
+    """All values of a run's page."""
     run = _run(session, dag_id, run_id)
     tasks = records.tasks_of(session, run)
     paths = records.handed_on(session, run)
@@ -167,13 +167,13 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
     work = plan.parents[2] if plan else None
     has_report = report_path is not None and finished.report_receipt(report_path) is not None
     table = finished.shard_table(report_path) if has_report else None
-    # A finished report says all that the receipts say.
+    # A finished report has all figures of the receipts.
     wanted = (
         []
         if table is not None and run.state == "success"
         else [path for returned in paths.values() for path in returned]
     )
-    steps, unread = read_steps(wanted, work) if work else ({}, 0)
+    steps, unread, unreadable = read_steps(wanted, work) if work else ({}, 0, None)
     lines = live.shard_lines(tasks, paths, steps, is_over=run.is_over)
     if table is not None:
         lines = live.with_rows(lines, table)
@@ -193,6 +193,7 @@ def state_of(session: Session, dag_id: str, run_id: str, user: Any) -> dict[str,
         "stages": stages,
         "shards": lines,
         "unread": unread,
+        "unreadable": unreadable,
         "has_report": has_report,
         "report_is_gone": report_path is not None and not has_report,
         "work_is_gone": bool(work and not is_shared(work) and not work.is_dir()),
@@ -247,7 +248,7 @@ def _reprocessing(session: Session, user: Any, run: records.Run, tasks: list[rec
 
 
 def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table: Any) -> Any:
-    """Of a run that reprocessed a shard, if it is the newest one to do so: an older one's comparison is overwritten."""
+    """The changes by a run that reprocessed a shard, if it is the newest: an older one's comparison is overwritten."""
     if run.dag_id != records.REPROCESS or plan is None or table is None:
         return None
     first = min((task.started for task in tasks if task.started), default=None)
@@ -258,7 +259,7 @@ def _changes(run: records.Run, tasks: list[live.Task], plan: Path | None, table:
 
 
 def _estimate_in_words(session: Session, run: records.Run) -> str:
-    """Of a dry run; "" for any other."""
+    """The estimate of a dry run as text; "" for any other."""
     from corpusmill.builds.estimate import render_estimate
     from corpusmill.engine.estimates import Estimate
 
@@ -274,7 +275,7 @@ def _configuration_is_gone(session: Session, dag_id: str) -> bool:
 
 
 def _base(request: Request) -> str:
-    """What stands before every address of this Airflow: "" or, behind a proxy, its path."""
+    """The prefix of every URL of this Airflow: "" or, behind a proxy, its path."""
     return str(request.scope.get("root_path", "")).removesuffix("/dataset-report").rstrip("/")
 
 
@@ -286,5 +287,5 @@ def _page(template: str, status_code: int = 200, **values: Any) -> HTMLResponse:
 
 
 def as_moment(seconds: float) -> datetime:
-    """A file's time as a moment that pages can show."""
+    """A file's time as a datetime that pages can show."""
     return datetime.fromtimestamp(seconds, UTC)

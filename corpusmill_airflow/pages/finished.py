@@ -1,4 +1,4 @@
-"""The files of a report's step, what reprocessing changed, and how two versions differ."""
+"""Reads the files of a report's step, the changes by reprocessing, and the page of a comparison."""
 
 import re
 from dataclasses import dataclass
@@ -43,7 +43,9 @@ def report_page(path: Path) -> str | None:
 
 
 def difference_page(address: str) -> str | None:
-    """The page that a comparison of two versions wrote, or None if the address is of something else, or it is gone."""
+    """The page that a comparison of two versions wrote, or None if the address is not that of such a page, or it is
+    gone.
+    """
     if not DIFFERENCE.search(address):
         return None
     path = path_of(address)
@@ -68,7 +70,7 @@ def _table(path: Path, _modified: int) -> ShardTable:
 
 @dataclass(frozen=True)
 class StageChange:
-    """Of one stage: how many outputs are what they were, and the others: (unit, digest before, digest after)."""
+    """Of one stage: the number of unchanged outputs, and the others: (unit, digest before, digest after)."""
 
     stage: str
     unchanged: int

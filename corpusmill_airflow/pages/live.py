@@ -15,13 +15,15 @@ AT_WORK = {"running", "restarting", "deferred"}
 
 @dataclass(frozen=True)
 class StageLine:
-    """One stage: how far it is, and how many of its tasks run or failed."""
+    """One stage: its progress, and how many of its tasks run or failed."""
 
     progress: StageProgress
     running: int
     failed: int
     waiting_to_retry: int
     stopped: int
+    without_a_slot: int = 0
+    pool: str = ""
 
     @property
     def word(self) -> str:
@@ -35,8 +37,8 @@ class StageLine:
         return "done" if self.progress.units_total and self.progress.is_finished else "waiting"
 
     @property
-    def said(self) -> str:
-        """What its tasks do: 3 reused, 1 running."""
+    def doing(self) -> str:
+        """What its tasks do, such as `1 running, 3 reused`."""
         counts = (
             (self.failed, "failed"),
             (self.waiting_to_retry, "will try again"),
@@ -44,26 +46,29 @@ class StageLine:
             (self.stopped, "not begun"),
             (self.progress.units_reused, "reused"),
         )
-        return ", ".join(f"{count:,} {word}" for count, word in counts if count)
+        words = [f"{count:,} {word}" for count, word in counts if count]
+        if self.without_a_slot and not self.running:
+            words.append(f"{self.without_a_slot:,} waiting for slots of the pool {self.pool}")
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)
 class ShardLine:
-    """One shard: its row, what it does (`word`: a kind of state, `said`: the words), and the most tries of a task.
+    """One shard: its row, its state (`word`: the kind, `doing`: as text), and the most tries of a task.
 
     `place`: the map index of its tasks, the same in every stage; -1 if it has none.
     """
 
     row: ShardRow
     word: str
-    said: str
+    doing: str
     tries: int
     log: Task | None = None
     place: int = -1
 
 
 def stage_lines(tasks: list[Task], steps: Mapping[tuple[str, int], list[StepFacts]], run: Run) -> list[StageLine]:
-    """Every stage in order; one that Airflow skipped, or that a run left out, has none."""
+    """A line for every stage in order, without stages that Airflow skipped or that the run does not have."""
     by_stage: dict[str, list[Task]] = {}
     for task in tasks:
         by_stage.setdefault(task.stage, []).append(task)
@@ -79,28 +84,21 @@ def stage_lines(tasks: list[Task], steps: Mapping[tuple[str, int], list[StepFact
 
 
 def _stage_line(stage: str, tasks: list[Task], steps: Mapping[tuple[str, int], list[StepFacts]]) -> StageLine:
-    done = [task for task in tasks if task.state == "success"]
-    fresh = [
-        (task, step) for task in done for step in steps.get((task.task_id, task.map_index), []) if _is_fresh(task, step)
-    ]
-    begun = [task.started for task in tasks if task.started and task.state in AT_WORK]
-    begun += [task.started for task, _ in fresh if task.started]
-    ends = [task.ended for task, _ in fresh if task.ended]
-    unfinished = len(done) < len(tasks)
-    until = max(ends, default=None) if not unfinished else datetime.now(UTC)
+    done = [(task, steps.get((task.task_id, task.map_index), [])) for task in tasks if task.state == "success"]
+    unread = [task for task, of_task in done if not of_task]  # counted as work until their receipts are read
+    fresh = [(task, step) for task, of_task in done for step in of_task if _is_fresh(task, step)]
+    worked = {(task.task_id, task.map_index): task for task in (*unread, *(task for task, _ in fresh))}.values()
+    begun = [task.started for task in (*worked, *(task for task in tasks if task.state in AT_WORK)) if task.started]
+    ends = [task.ended for task in worked if task.ended]
+    until = max(ends, default=None) if len(done) == len(tasks) else datetime.now(UTC)
     seconds = (until - min(begun)).total_seconds() if begun and until else 0.0
-    worked = {(task.task_id, task.map_index) for task, _ in fresh}
     progress = StageProgress(
         stage=stage,
         units_done=len(done),
         units_total=len(tasks) or None,
-        bytes_done=sum(step.counts.get("bytes_read", 0) for _, step in fresh),
+        bytes_done=0 if unread else sum(step.counts.get("bytes_read", 0) for _, step in fresh),
         seconds=max(0.0, seconds),
-        units_reused=sum(
-            1
-            for task in done
-            if steps.get((task.task_id, task.map_index)) and (task.task_id, task.map_index) not in worked
-        ),
+        units_reused=len(done) - len(worked),
     )
     return StageLine(
         progress=progress,
@@ -108,6 +106,8 @@ def _stage_line(stage: str, tasks: list[Task], steps: Mapping[tuple[str, int], l
         failed=sum(task.state == "failed" for task in tasks),
         waiting_to_retry=sum(task.state == "up_for_retry" for task in tasks),
         stopped=sum(task.state == "upstream_failed" for task in tasks),
+        without_a_slot=sum(task.state == "scheduled" for task in tasks),
+        pool=next((task.pool for task in tasks if task.state == "scheduled"), ""),
     )
 
 
@@ -145,7 +145,7 @@ def shard_lines(
 
 
 def doing(tasks: list[Task], *, is_over: bool = False) -> tuple[str, str, Task | None]:
-    """(kind of state, words, the task whose log says more) of a shard, from its tasks; `is_over`: those of its run."""
+    """(kind of state, text, the task whose log explains it) of a shard, from its tasks; `is_over`: of its run."""
     ordered = sorted(tasks, key=lambda task: GRAPH.per_shard.index(task.stage))
     for word, states in (("failed", {"failed"}), ("running", AT_WORK), ("retry", {"up_for_retry"})):
         for task in ordered:
@@ -171,7 +171,7 @@ def doing(tasks: list[Task], *, is_over: bool = False) -> tuple[str, str, Task |
 
 
 def with_rows(lines: list[ShardLine], table: ShardTable) -> list[ShardLine]:
-    """The lines with the rows of a finished report, which knows every shard; a shard that has no task is done."""
+    """The lines with the rows of a finished report, which has every shard; a shard without a task is done."""
     known = {line.row.shard: line for line in lines}
     return [
         replace(known[row.shard], row=row) if row.shard in known else ShardLine(row, "done", "done", 0)

@@ -1,7 +1,7 @@
-"""Receipts read once, and for a bounded time in one request.
+"""Reads every receipt once, and for a bounded time per request.
 
-A receipt never changes under its path but for times (the path carries the step's fingerprint), and is written anew with
-another modification time. So what was read is kept, keyed by path and modification time.
+A receipt at one path only changes in its times (the path has the step's fingerprint), and a rewritten one has another
+modification time. So receipts are cached, keyed by path and modification time.
 """
 
 import os
@@ -25,11 +25,12 @@ _lock = Lock()
 
 def read_steps(
     paths: Iterable[str], work: Path, *, seconds: float = READING_SECONDS
-) -> tuple[dict[str, StepFacts], int]:
-    """What the receipts at `paths` say, and how many there was no time left to read.
+) -> tuple[dict[str, StepFacts], int, CorpusmillError | None]:
+    """(facts of the receipts at `paths`, how many were left unread for lack of time, the error that ended reading or
+    None).
 
-    Only receipts of `work` are read: `work/<stage>/<unit>-<fingerprint>/receipt.json`. One that is gone or unreadable
-    is left out: its step will run again, and says why.
+    Only receipts of `work` are read: `work/<stage>/<unit>-<fingerprint>/receipt.json`. Missing and unreadable
+    receipts are left out: their steps will run again, and log why.
     """
     began = time.monotonic()
     steps: dict[str, StepFacts] = {}
@@ -39,7 +40,10 @@ def read_steps(
         if not path.startswith(inside) or path.count("/", len(inside)) != 2 or "/../" in path:
             continue
         if time.monotonic() - began < seconds:
-            refresh(Path(path))
+            try:
+                refresh(Path(path))
+            except CorpusmillError as error:  # the bucket refuses or does not answer, for the next ones too
+                return steps, left, error
         try:
             modified = os.stat(path).st_mtime_ns  # noqa: PTH116  (of 2,500 receipts: a Path each would cost more)
         except OSError:
@@ -54,7 +58,7 @@ def read_steps(
                 continue
             _keep((path, modified), facts)
         steps[path] = facts
-    return steps, left
+    return steps, left, None
 
 
 def _read(path: Path, modified: int) -> StepFacts | None:

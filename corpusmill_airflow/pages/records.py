@@ -1,4 +1,4 @@
-"""What Airflow knows about runs: their state, their tasks and XComs, and what a user may do."""
+"""Reads Airflow's records of runs: their state, their tasks and XComs, and a user's permissions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,13 +42,13 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Nothing of it will run any more, unless somebody clears a task."""
+        """Whether nothing of it will run any more, unless a task is cleared."""
         return self.state in {"success", "failed"}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task instance of a stage; `unit` is the name of what it works on."""
+    """One task instance of a stage; `unit` is the name of its unit, or of its range of units."""
 
     task_id: str
     map_index: int
@@ -58,10 +58,11 @@ class Task:
     tries: int
     started: datetime | None
     ended: datetime | None
+    pool: str = ""
 
     @property
     def shards(self) -> list[str]:
-        """Those that a task of a stage per shard works on: `00003`, or all of `00003 to 00007`."""
+        """The shards of a task of a stage per shard: `00003`, or all of `00003 to 00007`."""
         first, _, last = self.unit.partition(" to ")
         return [f"{shard:05d}" for shard in range(int(first), int(last or first) + 1)]
 
@@ -99,11 +100,12 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         TaskInstance.try_number,
         TaskInstance.start_date,
         TaskInstance.end_date,
+        TaskInstance.pool,
     )
     query = select(*columns).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
     listed = _listed(session, run)
     tasks = []
-    for task_id, map_index, name, state, tries, started, ended in session.execute(query):
+    for task_id, map_index, name, state, tries, started, ended, pool in session.execute(query):
         stage = stage_of(task_id)
         # A mapped task that has not been expanded, and the tasks that list units, have no index. Those of shards that
         # are there no more, since the run was cleared and planned again, Airflow keeps as removed.
@@ -112,12 +114,12 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         # Airflow names a task by its index until the task begins; no unit has such a name.
         known = name if name != str(map_index) else listed.get((stage, map_index), f"{map_index:05d}")
         unit = REPORT if map_index < 0 else known
-        tasks.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended))
+        tasks.append(Task(task_id, map_index, stage, unit, str(state or "waiting"), tries, started, ended, pool))
     return sorted(tasks, key=lambda task: (task.task_id, task.map_index))
 
 
 def _listed(session: Session, run: Run) -> dict[tuple[str, int], str]:
-    """(stage, map index) -> what its task works on, as the tasks that list units returned it."""
+    """(stage, map index) -> the unit of its task, from the tasks that list units."""
     by_list: dict[str, list[str]] = {}
     query = select(XComModel.task_id, XComModel.value).where(
         XComModel.dag_id == run.dag_id,
@@ -142,7 +144,7 @@ def stage_of(task_id: str) -> str | None:
 
 
 def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
-    """(task, map index) -> the receipt paths that it returned; as text, because a run has thousands of them."""
+    """(task, map index) -> the receipt paths that it returned; str, not Path, because a run has thousands of them."""
     query = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
         XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == "return_value"
     )
@@ -169,7 +171,7 @@ def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
 
 
 def returned(session: Session, run: Run) -> str:
-    """What the only task of a run returned, as text; "" if it has not."""
+    """The return value of a run's only task, as text; "" if it has none."""
     return str(_xcom(session, run, "return_value") or "")
 
 
@@ -216,7 +218,7 @@ class Dag:
 
 
 def find_dag(session: Session, dag_id: str) -> Dag:
-    """A DAG whose file was removed is there no more, even if its runs are."""
+    """Look up a DAG; one whose file was removed does not exist, even if its runs do."""
     row = session.execute(select(DagModel.is_stale, DagModel.is_paused).where(DagModel.dag_id == dag_id)).first()
     return Dag(False, False) if row is None else Dag(not row[0], bool(row[1]))
 
@@ -229,6 +231,6 @@ def dags_readable_by(session: Session, user: BaseUser) -> set[str]:
 
 
 def may(user: BaseUser, dag_id: str, method: Any, entity: DagAccessEntity) -> bool:
-    """Whether Airflow lets the user do this with the DAG."""
+    """Whether Airflow permits the user this access to the DAG."""
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
     return bool(get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user))

@@ -1,9 +1,9 @@
 """Whole builds: plan them, check that they can finish, estimate them, run them here, reprocess a shard.
 
 In: a configuration. Out: a plan's receipt (``plan``), or one error with everything that would stop the build later
-(``preflight``, ``memory``, ``apart``); a finished build (``local``: one process per core); an estimate from a sample
-(``estimate``, ``sampling``); a first configuration derived from the files (``starting``); the reprocessed steps of a
-shard (``reprocess``).
+(``preflight``, ``memory``, ``apart``); a finished build (``local``: one process per core; ``processes``: how they end);
+an estimate from a sample (``estimate``, ``sampling``); a first configuration derived from the files (``starting``); the
+reprocessed steps of a shard (``reprocess``).
 
 Invariants: nothing is written next to the sources; a refused build leaves no files; an estimate touches no step of the
 real build.

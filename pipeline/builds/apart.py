@@ -1,7 +1,7 @@
 """A build's sources and outputs must be separate, or the next build would read this one's output as text.
 
-Places are compared as they are once links and `..` are resolved; a glob is asked whether it could match a file below
-a place. A link inside a source is seen when the files are listed.
+Places are compared after links and `..` are resolved; a glob overlaps a place if it could match a file below it. Links
+inside a source are checked when its files are listed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from corpusmill.storage.locations import resolved_locations
 from corpusmill.storage.walk import EVERYTHING, may_match_below
 
 Places = list[tuple[str, str]]
-"""(key of the configuration or option of a command, folder or prefix that is written below)."""
+"""(configuration key or command option, folder or prefix that is written to)."""
 
 
 def written_places(config: DatasetConfig) -> Places:

@@ -1,8 +1,8 @@
 """What a build will cost, before it runs: peak disk, and for a refresh the bytes read and written.
 
-The last delivered build says what a stage came to, and by the bytes of its shards' sources, or by the number of its
-units, the part of it that runs. So a refresh of one percent of the sources may still write all shuffled exports again:
-a record that is appended changes who stands where.
+Each stage's totals in the last delivered build are scaled by the share of it that runs: by the source bytes of its
+shards, or by the number of its units. A refresh of one percent of the sources may still rewrite all shuffled exports,
+since one appended record moves others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELIVERING = ("export", "writeback")
 
 @dataclass(frozen=True)
 class StageCost:
-    """What the steps of one stage that may run work through and write, and of that, what had been given back."""
+    """At most how many bytes the steps of one stage read and write; `again_bytes` of them had been reclaimed."""
 
     stage: str
     read_bytes: int
@@ -36,8 +36,8 @@ class StageCost:
 
 def stated_costs(build: Build, steps: list[StepPreview]) -> str:
     """For people: peak disk, and if a build of the dataset was delivered before, what this one does again."""
-    needed, said_by = needed_room(build.config, build.plan, build.work)
-    stated = render_disk(needed, reclaim=build.config.reclaim, said_by=said_by)
+    needed, stated_by = needed_room(build.config, build.plan, build.work)
+    stated = render_disk(needed, reclaim=build.config.reclaim, stated_by=stated_by)
     delivered = delivered_plans(build.work)
     if not delivered:
         return stated
@@ -49,8 +49,8 @@ def stated_costs(build: Build, steps: list[StepPreview]) -> str:
 
 
 def refresh_costs(build: Build, last: Build, previewed: list[StepPreview]) -> list[StageCost]:
-    """By stage, what a planned build does at most, told from the receipts of the `last` one; stages that reuse
-    everything are left out. What may run counts as if it did.
+    """Upper bounds by stage for a planned build, from the receipts of the `last` one: every step that may run counts.
+    Stages that read and write nothing are left out.
     """
     steps: dict[str, list[StepPreview]] = {}
     for step in previewed:
@@ -77,13 +77,13 @@ def _stage_cost(build: Build, last: Build, stage: str, steps: dict[str, list[Ste
 
 
 def _is_read_again(build: Build, stage: str, steps: dict[str, list[StepPreview]]) -> bool:
-    """Whether a stage that reads what this one gives back may run in any part."""
+    """Whether any step of the last stage that reads what this one gives back may run."""
     reader = build.graph[stage].read_until
     return build.graph[reader].reuse and any(step.fate != "reuse" for step in steps.get(reader, ()))
 
 
 def _weight(build: Build, units: list[str]) -> int:
-    """Bytes of the sources of shards, by their numbers; 1 for each of other units."""
+    """Source bytes of the shards in `units`, which end in a shard's number; other units count 1 each."""
     shards = dict(zip(build.plan.shard_names(), build.plan.shards, strict=True))
     names = [unit.rpartition("-")[2] for unit in units]
     if not shards.keys() >= set(names):
@@ -97,7 +97,7 @@ def _sizes(receipt: Receipt, names: Collection[str]) -> int:
 
 
 def _receipts(build: Build, stage: str) -> list[Receipt]:
-    """Of the units that finished, and have not been collected since."""
+    """Receipts of the units that finished and were not garbage-collected since."""
     try:
         return [receipt for unit in build.units(stage) if (receipt := build.find(stage, unit))]
     except StepMissingError:
@@ -117,4 +117,4 @@ def render_costs(costs: list[StageCost]) -> str:
 
 
 def _cost_text(name: str, read_bytes: int, written_bytes: int) -> str:
-    return f"  {name:<10}reads {bytes_text(read_bytes):>9}  writes {bytes_text(written_bytes):>9}"
+    return f"  {name:<10} reads {bytes_text(read_bytes):>9}  writes {bytes_text(written_bytes):>9}"

@@ -1,8 +1,8 @@
 """Deduplication, or an index, alone: the first stages of a build under a configuration made from a few arguments.
 
-Nothing is done twice: steps have receipts below the work folder, so an interrupted command resumes, and one
-that is given more files reuses the shards it knows. Results are copied to the output folder, each by an atomic rename
-and checked against the sha256 of its receipt; a file that has those bytes already is left alone, and one that only an
+No step runs twice: steps have receipts below the work folder, so an interrupted command resumes, and a command with
+more files reuses the shards of the last one. Results are copied to the output folder, each by an atomic rename and
+checked against the sha256 of its receipt; a file that already has those bytes is left alone, and a file that only an
 earlier run delivered is removed (storage/output_folder.py).
 """
 
@@ -42,7 +42,7 @@ class Finished:
 def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **sections: Any) -> DatasetConfig:
     """A dataset configuration for deduplication alone; what later stages need is filled in and changes no byte here.
 
-    The dataset is called like the output folder, so two outputs do not share a lock; `sections` are `source`, `index`
+    The dataset is named after the output folder, so two outputs do not share a lock; `sections` are `source`, `index`
     and `work_folder` as in the configuration.
     """
     name = re.sub(r"[^a-z0-9_-]+", "-", Path(output).name.lower()).strip("-_")[:63] or "dedup"
@@ -53,7 +53,7 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
 
 
 def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
-    """Plan, and run or reuse every step up to a stage; with `watch`, progress bars (or lines) meanwhile."""
+    """Plan, and run or reuse every step up to a stage; `watch` shows progress bars (or lines)."""
     with claimed(work_of(config)):
         plan_receipt = plan_dataset(config)
         (run_watched if watch else run_steps)(plan_receipt, workers=workers, until=until)
@@ -88,7 +88,7 @@ def write_index(config: DatasetConfig, output: str, *, workers: int | None = Non
 
 
 def _output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:
-    """ConfigError if a source could hold what is written there, or if it holds files that are not the command's."""
+    """ConfigError if a source overlaps the folder, or if the folder holds files that this command did not write."""
     sources = [absolute(path) for path in config.source.paths]
     require_apart(sources, [("--output", absolute(output))])
     return OutputFolder(absolute(output), command)
@@ -120,11 +120,11 @@ def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
     return Finished(build, checks, len(files), written)
 
 
-def render_finished(done: Finished, output: str) -> str:
-    """What to tell the person who asked: what was found, where it lies, and the accounts."""
+def render_finished(finished: Finished, output: str) -> str:
+    """For people: what was removed or annotated, the balance checks, rejected lines, and where the output is."""
     from corpusmill.stages.index import QUARANTINE
 
-    build, dedup = done.build, done.build.config.dedup
+    build, dedup = finished.build, finished.build.config.dedup
     text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
     lines = [f"{documents:,} documents, {text_bytes:,} bytes of text"]
     if dedup.mode != "none":
@@ -140,8 +140,8 @@ def render_finished(done: Finished, output: str) -> str:
             f"{build.total('union', 'documents_touched'):,} documents touched,"
             f" {build.total('union', 'documents_emptied'):,} of them nothing but repeats",
         ]
-    lines += [f"balance  {check.name}: {check}" for check in done.checks]
+    lines += [f"balance  {check.name}: {check}" for check in finished.checks]
     quarantines = (build.folder("index", unit) / QUARANTINE for unit in build.units("index"))
     lines += [f"rejected lines  {path}" for path in quarantines if path.stat().st_size]
-    lines.append(f"output   {absolute(output)}: {done.files:,} files, {done.files_written:,} written now")
+    lines.append(f"output   {absolute(output)}: {finished.files:,} files, {finished.files_written:,} written now")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """How much disk a build holds at every moment, with `reclaim: keep` and with `reclaim: eager`.
 
-A moment is the end of a wave of stages, before anything is given back: whatever the wave wrote lies beside what it
-read. The destination fills in the last wave but one, when an eager build has no gathered records any more.
+A moment is the end of a wave of stages, before anything is reclaimed, so a wave's outputs and inputs are on disk
+together. The destination fills in the last wave but one, when an eager build has already deleted the gathered records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ DELIVERED = {"export", "writeback", "manifest"}
 
 
 class Held(NamedTuple):
-    """What a stage leaves in the work folder: bytes that stay, and bytes that may go once their last reader ended."""
+    """What a stage leaves in the work folder: bytes that stay, and bytes that may go once their last reader has
+    finished.
+    """
 
     stage: str
     kept_bytes: float
@@ -38,29 +40,29 @@ class Held(NamedTuple):
 
 
 def moments(held: Iterable[tuple[str, float, float]], *, handed_over: bool = True) -> dict[str, Moments]:
-    """What a build holds, by setting of `reclaim`; stages that are not named (see Held) hold nothing.
+    """What a build holds, by setting of `reclaim`; `held`: rows of Held, where a stage that is left out holds nothing.
 
     `handed_over`: an eager build has one destination, which gets links instead of copies (stages/upload.py).
     """
     by_stage = {row[0]: Held(*row) for row in held}
     delivered = sum(row.kept_bytes + row.reclaimed_bytes for row in by_stage.values() if row.stage in DELIVERED)
     by_setting: dict[str, Moments] = {"keep": [], "eager": []}
-    for reclaim, seen in by_setting.items():
+    for reclaim, timeline in by_setting.items():
         work = destination = 0.0
         for wave in GRAPH.waves():
             stages = [by_stage[name] for name in wave if name in by_stage]
             work += sum(row.kept_bytes + row.reclaimed_bytes for row in stages)
             destination = delivered if "upload" in wave else destination
-            gone = sum(row.reclaimed_bytes for row in by_stage.values() if GRAPH[row.stage].read_until in wave)
-            gone *= reclaim == "eager"
-            shared = gone if handed_over and "upload" in wave else 0
-            seen.append((round(work - shared), round(destination)))
-            work -= gone
+            freed = sum(row.reclaimed_bytes for row in by_stage.values() if GRAPH[row.stage].read_until in wave)
+            freed *= reclaim == "eager"
+            shared = freed if handed_over and "upload" in wave else 0
+            timeline.append((round(work - shared), round(destination)))
+            work -= freed
     return by_setting
 
 
 def held_by(build: Build) -> list[Held]:
-    """What the stages of a finished build hold that gave nothing back. A file of several names counts once."""
+    """What the stages of a finished build hold, if nothing was reclaimed. Hard links of one file count once."""
     return [_held(build, stage) for stage in build.graph.names]
 
 
@@ -85,9 +87,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, reference_bytes: int = 0) -> list[Held]:
-    """The same before anything was built or estimated, from what measured builds took of every byte of text, here of
-    the sources as they are stored: less than that where they are compressed, more where much of a line is not text.
-    `shown`: tokens that a budget shows for each token there is.
+    """The same before anything was built or estimated: bytes per byte of text in measured builds, times the stored size
+    of the sources. Too low for compressed sources, too high where much of a line is not text. `shown`: tokens that a
+    budget shows for each token there is.
     """
     formats = config.exports.formats()
     deduplicated = config.dedup.mode != "none"
@@ -115,7 +117,7 @@ def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, r
 
 
 def held_of_references(config: DatasetConfig, reference_bytes: int) -> list[Held]:
-    """What references take, of so many bytes as they are stored."""
+    """What the stages of references hold, by the stored size of the references."""
     by_anchors = config.index.method == "anchors"
     return [
         Held("reference", TEXT * reference_bytes),
@@ -124,15 +126,15 @@ def held_of_references(config: DatasetConfig, reference_bytes: int) -> list[Held
     ]
 
 
-def render_disk(by_setting: dict[str, Moments], *, reclaim: str, said_by: str) -> str:
+def render_disk(by_setting: dict[str, Moments], *, reclaim: str, stated_by: str) -> str:
     """For people: the most that a build holds with either setting."""
     lines = []
-    for setting, seen in by_setting.items():
-        work = max(work for work, _ in seen)
-        together = max(map(sum, seen))
+    for setting, timeline in by_setting.items():
+        work = max(work for work, _ in timeline)
+        together = max(map(sum, timeline))
         mine = ", as configured" if setting == reclaim else ""
         lines.append(
             f"peak disk   {bytes_text(work)} in the work folder, {bytes_text(together)} with one destination on the"
             f" same disk (reclaim: {setting}{mine})"
         )
-    return "\n".join([*lines, f"            by {said_by}"])
+    return "\n".join([*lines, f"            by {stated_by}"])

@@ -1,17 +1,17 @@
 """Estimate: build a sample of the dataset, and scale the result. The real build is not touched.
 
 Every line of the dataset has the same chance to be in the sample, and none is in it twice (sampling.py says how they
-are drawn, why the estimated total is unbiased, and what its interval holds). Reading the beginning of a file instead
-would bias it: so BigScience's gigabyte came to be biased.
+are drawn, why the estimated total is unbiased, and what its interval holds). Reading the beginning of each file instead
+would bias it, as it biased BigScience's one-gigabyte samples.
 
-Not unbiased, and said so: duplicates. Text repeats within a sample less often than in the whole, so the share found is
-a lower bound; where duplicates are removed, tokens are bounded from above alone.
+Duplicates are the exception. Text repeats less often within a sample than within the whole, so the duplicate share is a
+lower bound, and where duplicates are removed, the token count is only an upper bound.
 
 Time is a fixed part (imports, kernels, the tokenizer) and a rate: an eighth of the sample is built cold, then warm, and
-the rate is that of what the whole sample takes longer, warm.
+the rate is the extra time that the whole sample takes, warm.
 
-References (`dedup.against`) are not sampled: a sample says little of what stands in them. Their files are counted as
-if a stored byte held as much text as one of the dataset's, and was indexed and compared at the sample's speed.
+References (`dedup.against`) are not sampled: a sample would miss most of their matches. Their cost assumes as much text
+in a stored byte as in the dataset's sources, indexed and compared at the sample's speed.
 
 Price: one pass over the drawn files (decompression), a build of the sample and two of an eighth of it in a scratch
 folder, on one core.
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from corpusmill.ledger import Receipt
 
 EIGHTH = 8
-# Stages whose work is of references, too.
+# Stages that process references, too.
 OF_REFERENCES = {"index", "anchor", "suffix_array", "shared", "context", "settle", "border", "match"}
-OF_SHOWN = {"scatter", "gather", "export", "manifest", "upload"}  # stages whose work is of what a budget shows
+OF_SHOWN = {"scatter", "gather", "export", "manifest", "upload"}  # stages that process what a budget shows
 
 
 def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = lambda _: None) -> Estimate:
     """Sample, build the sample, scale; the result is also written to `<work_folder>/<name>/estimate.json`.
 
-    `tell` is called with what begins now, for whoever waits. SourceError if the sample holds no line of the sources.
+    `tell` is called with a line of text when each phase begins. SourceError if the sample holds no line of the sources.
     """
     from corpusmill.builds.disk import held_of_references
     from corpusmill.builds.plan import list_dataset
@@ -78,10 +78,10 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         if not write_sample(config, drawn, share, seed, root / "sample"):
             raise SourceError("the sample holds no line", next_step="raise estimate.sample_bytes")
         _write_eighth(root / "sample", root / "eighth")
-        any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # of a few lines, one is many
-        few = config.model_copy(update={"source": any_rejected})
+        any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # one line is a large share of few
+        sample_config = config.model_copy(update={"source": any_rejected})
         tell("building an eighth of the sample twice, to measure start-up")
-        cold, warm = (_built(few, root / "eighth", root / name) for name in ("cold", "warm"))
+        cold, warm = (_built(sample_config, root / "eighth", root / name) for name in ("cold", "warm"))
         tell("building the sample on one core")
         build = _built(config, root / "sample", root / "whole")
         paths = [listing.path_of[document.file.location] for document in drawn]
@@ -102,7 +102,7 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
 
 
 def _reference_seconds(build: Build) -> float:
-    """What a byte of text takes in a finished build, of the stages that references go through, too."""
+    """Seconds per byte of text that a finished build spent in the stages that references go through, too."""
     seconds = sum(receipt.seconds for receipt in _all_receipts(build) if receipt.stage in OF_REFERENCES)
     return seconds / max(1, build.total("index", "text_bytes_out"))
 
@@ -121,7 +121,7 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
 
     changes = {
         "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
-        "dedup": config.dedup.model_copy(update={"against": None}),  # a sample says little of what is in references
+        "dedup": config.dedup.model_copy(update={"against": None}),  # see above
         "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
         "work_folder": str(root / "work"),
         "reclaim": "keep",
@@ -131,7 +131,7 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
 
 
 def compare_with_actual(build: Build) -> str:
-    """The last estimate of a dataset against its finished build, for people; "" if it was of something else."""
+    """For people: the last estimate against the finished build; "" if it was of other sources or settings."""
     last = last_estimate(build)
     if last is None:
         return ""
@@ -147,10 +147,10 @@ def compare_with_actual(build: Build) -> str:
 
 def _shown(config: DatasetConfig, tokens: list[NDArray[np.int64]], paths: list[int], share: float) -> float:
     """Tokens that the budget shows for each token there is; `tokens` and `paths`: of each drawn file."""
-    there = [0.0] * len(config.source.paths)
+    path_tokens = [0.0] * len(config.source.paths)
     for path, of_file in zip(paths, tokens, strict=True):
-        there[path] += float(of_file.sum()) / share
-    return shown_share(amounts_of(config), list(map(round, there)))
+        path_tokens[path] += float(of_file.sum()) / share
+    return shown_share(amounts_of(config), list(map(round, path_tokens)))
 
 
 def _scaled(
@@ -162,9 +162,9 @@ def _scaled(
     shown: float,
     shards: int | None,
 ) -> Estimate:
-    """`seconds`: what any build takes once in each of its processes, and what the sample took beside it. `stored`:
-    bytes of a source file for each byte of its lines, which the sample holds uncompressed. `shown`: see `_shown`.
-    `shards`: of the whole, if its work folder is in a bucket.
+    """`seconds`: the fixed seconds of each process, and those that the sample took on top. `stored`: bytes of a source
+    file per byte of its lines, which the sample holds uncompressed. `shown`: see `_shown`. `shards`: their number in
+    the whole, if its work folder is in a bucket.
     """
     from corpusmill.builds.disk import Held, held_by
     from corpusmill.builds.moved import moved_by
@@ -203,7 +203,7 @@ def _scaled(
 
 
 def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
-    """Tokens of every document (int64), by the drawn file whose sample holds it; the plan may have cut a sample."""
+    """int64 tokens of every document, one array per drawn file; the plan may have cut a file's sample."""
     import numpy as np
 
     from corpusmill.builds.sampling import sample_name
@@ -230,12 +230,14 @@ def fixed_and_variable(
     Each argument is (seconds, bytes of text) of a build: a part of the sample cold, the same warm, the sample warm.
     """
     share = warm[1] / max(1, whole[1])
-    variable = max(0.0, whole[0] - warm[0]) / (1 - share) if share <= 1 / 2 else whole[0]  # a few lines tell no rate
+    variable = (
+        max(0.0, whole[0] - warm[0]) / (1 - share) if share <= 1 / 2 else whole[0]
+    )  # too few lines to tell a rate
     return max(0.0, cold[0] - share * variable), variable
 
 
 def _seconds_and_bytes(build: Build, shown: float) -> tuple[float, int]:
-    """Seconds that the steps took, those behind the budget `shown` times, and bytes of text."""
+    """Seconds that the steps took, those after the budget `shown` times, and bytes of text."""
     seconds = (receipt.seconds * (shown if receipt.stage in OF_SHOWN else 1) for receipt in _all_receipts(build))
     return sum(seconds), build.total("index", "text_bytes_out")
 
@@ -246,7 +248,7 @@ def _all_receipts(build: Build) -> list[Receipt]:
 
 
 def _exported_bytes(build: Build, format_name: str) -> int:
-    """Of the format's files. By their names: a unit may write the files of two formats that hold the same tokens."""
+    """Bytes of a format's files, told by their names: one unit may write two formats that hold the same tokens."""
     outputs = [output for receipt in build.receipts("export") for output in receipt.outputs]
     return sum(output.size_bytes for output in outputs if output.name.startswith(f"{format_name}/"))
 
@@ -282,21 +284,21 @@ def render_estimate(estimate: Estimate) -> str:
     """For people."""
     from corpusmill.builds.disk import moments
 
+    share = f"{estimate.duplicate_share:.1%} of the text"
+    whole = estimate.scale <= 1
+    drawn = "all of it" if whole else f"1 in {estimate.scale:,.1f}"
     rows = [
-        ("sampled", f"{bytes_text(estimate.sampled_text_bytes)} of text, 1 in {estimate.scale:,.1f}"),
+        ("sampled", f"{bytes_text(estimate.sampled_text_bytes)} of text, {drawn}"),
         ("text", bytes_text(estimate.text_bytes)),
         ("tokens", _tokens_in_words(estimate)),
         *([("budget", f"{estimate.shown_tokens:,} tokens shown")] if estimate.shown_tokens is not None else []),
-        (
-            "duplicates",
-            f"at least {estimate.duplicate_share:.1%} of the text (the whole is more repetitive than a sample)",
-        ),
+        ("duplicates", share if whole else f"at least {share} (the whole is more repetitive than a sample)"),
         *_references_in_words(estimate),
         ("time", f"{seconds_text(3600 * estimate.hours)} on {estimate.cores} cores like these"),
         ("memory", f"{bytes_text(estimate.peak_rss_bytes)} a worker"),
         *(
-            ("peak disk", f"{bytes_text(max(work for work, _ in seen))} in the work folder with reclaim: {reclaim}")
-            for reclaim, seen in moments([*estimate.held, *estimate.held_of_references]).items()
+            ("peak disk", f"{bytes_text(max(work for work, _ in timeline))} in the work folder with reclaim: {reclaim}")
+            for reclaim, timeline in moments([*estimate.held, *estimate.held_of_references]).items()
         ),
         *_moved_in_words(estimate),
         *((name, bytes_text(size)) for name, size in estimate.output_bytes.items()),

@@ -1,11 +1,11 @@
-"""Measures how much text the tokenizer should get at once on this machine, and chooses.
+"""Measures the tokenizer's speed by batch size on this machine, and chooses a size.
 
     batch_bytes,tokens_per_s
     65536,21894412
     ...
 
-Every size encodes the same sample for so many CPU seconds. A size that the table has already is not measured again, so
-that an interrupted sweep resumes. The choice is the smallest size within 2 % of the fastest: a batch costs its memory.
+Every size encodes the same sample for the same CPU time. A size that is in the table is not measured again, so an
+interrupted sweep resumes. The choice is the smallest size within 2 % of the fastest, since a batch takes memory.
 Source: data/scripts/batch_test.sh of JAXformer, which keeps the last digit of a rate and chooses nothing.
 """
 
@@ -41,7 +41,7 @@ def find_batch(
 ) -> dict[int, int]:
     """Measure every size that `table` (CSV, made if missing) does not have; returns {batch_bytes: tokens per second}.
 
-    SourceError when the inputs hold no text, CorruptDataError for a table that is none.
+    SourceError if the inputs hold no text, CorruptDataError for a malformed table.
     """
     rates = read_rates(table)
     missing = sorted(set(sizes) - set(rates))
@@ -62,17 +62,17 @@ def choose(rates: dict[int, int]) -> int:
 
 
 def read_rates(table: Path) -> dict[int, int]:
-    """What a table says; nothing if it is not there."""
+    """The rates in a table, {batch_bytes: tokens per second}; empty if there is no such file."""
     if not table.exists():
         return {}
     with table.open(newline="") as file:
         rows = list(csv.reader(file))
-    whole = [row for row in rows[1:] if len(row) == len(HEADER) and all(cell.isdecimal() for cell in row)]
-    if rows[:1] != [HEADER] or len(whole) != len(rows) - 1:
+    valid = [row for row in rows[1:] if len(row) == len(HEADER) and all(cell.isdecimal() for cell in row)]
+    if rows[:1] != [HEADER] or len(valid) != len(rows) - 1:
         raise CorruptDataError(
             "this is not a table of batch sizes", where=table, expected=",".join(HEADER), next_step="remove it"
         )
-    return {int(size): int(rate) for size, rate in whole}
+    return {int(size): int(rate) for size, rate in valid}
 
 
 def _sample(inputs: list[str], text_field: str, endpoint_url: str | None) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What most steps need, loaded by importing this: the server that workers are forked from does (local.py).
+"""Importing this loads what most steps need; the server that workers are forked from imports it once (local.py).
 
 Nothing here starts a thread, which a fork would lose.
 """

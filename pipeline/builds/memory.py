@@ -1,4 +1,4 @@
-"""The memory that stages take by their settings, and how much is available."""
+"""How much memory stages need by their settings, and how much there is."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
 
 
 def needed_memory(config: DatasetConfig, processes: int = 1) -> dict[str, tuple[str, int]]:
-    """{stage: (the key that decides, bytes that one of its tasks takes)}, of tasks that run so many units at a time."""
+    """{stage: (the key that decides, bytes that one of its tasks takes)}, for tasks of `processes` units at a time."""
     needed = ((stage.name, stage.memory(config)) for stage in GRAPH)
     return {name: (memory[0], processes * memory[1]) for name, memory in needed if memory}
 
 
 def whole_gib(size_bytes: int) -> int:
-    """GiB, rounded up, at least one: the slots that a task takes of a pool."""
+    """GiB, rounded up, at least one: the pool slots that a task takes."""
     return max(1, -(-size_bytes // GIB))
 
 
 def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> None:
-    """ConfigError if a stage would need more memory than there is: its tasks would wait forever, or be killed.
+    """ConfigError if a stage needs more memory than there is: its tasks would wait forever, or be killed.
 
-    That is what CORPUSMILL_MEMORY_GIB says, which is the size of the scheduler's pool, else the memory of this machine.
+    The limit is CORPUSMILL_MEMORY_GIB, the size of the scheduler's pool, or else the memory of this machine.
     """
-    gib, there = _memory_gib()
+    gib, stated_by = _memory_gib()
     needed = needed_memory(config, processes)
     if config.index.method != "suffix_array":
         del needed["suffix_array"]
@@ -42,24 +42,24 @@ def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> 
             "a task would take more memory than available",
             details=tuple((key, f"{whole_gib(size):,} GiB a task{several}") for key, size in too_large.items()),
             where=where,
-            expected=f"at most {gib:,} GiB: {there}",
+            expected=f"at most {gib:,} GiB: {stated_by}",
             next_step=f"lower these keys{or_fewer}, or set {MEMORY_GIB} if tasks run on larger machines",
         )
 
 
 def require_memory_for_suffix_arrays(config: DatasetConfig, source_bytes: int) -> None:
-    """ConfigError if the texts and suffix arrays of sources of this size, as they lie, could not all be in memory.
+    """ConfigError if the texts and suffix arrays of sources of this stored size do not fit in memory.
 
-    Matching by suffix arrays reads them at random. A byte of text takes itself, a pointer of 4 bytes and 2 bits; where
-    sources are compressed it is more than what is said here.
+    Matching by suffix arrays reads them in random order. A byte takes itself, a pointer of 4 bytes and
+    2 bits; compressed sources need more than this check demands.
     """
-    gib, there = _memory_gib()
+    gib, stated_by = _memory_gib()
     needed = whole_gib(21 * source_bytes // 4)
     if config.index.method == "suffix_array" and config.dedup.mode != "none" and needed > gib:
         raise ConfigError(
             "the texts and suffix arrays of the dataset do not fit in memory for matching",
             where="index.method",
-            expected=f"at most {gib:,} GiB: {there}",
+            expected=f"at most {gib:,} GiB: {stated_by}",
             got=f"{needed:,} GiB or more, for {source_bytes:,} bytes of sources",
             next_step="set index.method: anchors, which finds the same ranges in any memory but leaves no infini-gram"
             f" index, or set {MEMORY_GIB} if tasks run on larger machines",
@@ -67,7 +67,7 @@ def require_memory_for_suffix_arrays(config: DatasetConfig, source_bytes: int) -
 
 
 def _memory_gib() -> tuple[int, str]:
-    """How much memory there is, and who says so."""
+    """(GiB of memory there are, where that figure comes from)."""
     stated = os.environ.get(MEMORY_GIB, "")
     if stated.isdecimal():
         return int(stated), f"{MEMORY_GIB}, the size of the memory pool"

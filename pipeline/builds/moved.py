@@ -1,6 +1,6 @@
 """What a build moves between its machines and a work folder in a bucket: requests and bytes.
 
-Counted from the receipts of a finished build, which may be of a sample, by what the code does for each step:
+Counted from the receipts of a finished build, which may be a sample's, by what the code does for each step:
 
     a step      STEP_REQUESTS: its receipt is looked for before the work and at the commit, and is written; what was
                 sent is listed, and so are marks of the plan
@@ -31,14 +31,14 @@ UNIT_BYTES = 256 << 20
 
 
 class Moved(NamedTuple):
-    """Requests and bytes, by all machines together."""
+    """Requests and bytes of all machines together."""
 
     requests: int
     bytes: int
 
 
 def moved_by(build: Build, shards: int, times: Callable[[str], float] = lambda _: 1.0) -> tuple[Moved, Moved]:
-    """By one machine that keeps its cache; and by machines of which each runs one stage and has nothing before.
+    """What one machine that keeps its cache moves; and what machines move that each run one stage with an empty cache.
 
     build    a finished build
     shards   of the whole
@@ -57,10 +57,10 @@ def moved_by(build: Build, shards: int, times: Callable[[str], float] = lambda _
             written += units[name] * (STEP_REQUESTS + 1 + sum(_puts(size * each) for size in _sizes(receipt)))
             written_bytes += times(name) * sum(_sizes(receipt))
         for stage, unit in {(item.stage, item.unit) for receipt in of_stage for item in receipt.inputs}:
-            if (of := receipts.get((stage, unit))) is not None:  # the plan's is none of a stage
+            if (origin := receipts.get((stage, unit))) is not None:  # the plan is not of a stage
                 each = times(stage) / units[stage]
-                read += units[stage] * (2 + sum(max(1, math.ceil(size * each / PART_BYTES)) for size in _sizes(of)))
-                read_bytes += times(stage) * sum(_sizes(of))
+                read += units[stage] * (2 + sum(max(1, math.ceil(size * each / PART_BYTES)) for size in _sizes(origin)))
+                read_bytes += times(stage) * sum(_sizes(origin))
     return (
         Moved(round(written), round(written_bytes)),
         Moved(round(written + read), round(written_bytes + read_bytes)),

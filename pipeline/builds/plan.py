@@ -1,4 +1,4 @@
-"""Plan: list the sources of a configuration, group them into shards, write that down."""
+"""Plan: list the sources of a configuration, group them into shards, and record both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     """List the sources, group them, write the plan; returns the path of the plan's receipt.
 
     The plan is an observation: every build makes it again, and equal observations produce the same folder. With
-    `to_build` it is refused if the build could not end, for every reason at once (preflight.py).
+    `to_build`, one error names every reason why the build could not finish (preflight.py).
     """
     from corpusmill.engine.planned import tokenizer_versions
     from corpusmill.stages.tokenize import locked
@@ -57,15 +57,15 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
 
 
 def require_same_code(plan_receipt: Path) -> None:
-    """PermanentError for a plan of another version: its steps have other identities here, so a run would mix two."""
-    made_by, here = plan_of(plan_receipt).settings.code, _code()
-    if made_by != here:
-        changed = sorted(name for name in made_by.keys() | here.keys() if made_by.get(name) != here.get(name))
+    """PermanentError for a plan of other code: its steps have other identities, so the run would mix two versions."""
+    planned, running = plan_of(plan_receipt).settings.code, _code()
+    if planned != running:
+        changed = sorted(name for name in planned.keys() | running.keys() if planned.get(name) != running.get(name))
         raise PermanentError(
             "the code was replaced while the run was under way",
             where=plan_receipt,
             expected="the versions that planned it",
-            got=f"others of {', '.join(changed)}",
+            got=f"other versions of {', '.join(changed)}",
             next_step="clear the run from its first task on, or start a new one: finished steps are reused",
         )
 
@@ -104,24 +104,26 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         with problems.kept():
             require_writable(config, destination)
     work = work_of(config)
-    if not refresh(_step(config, plan).folder(work) / DELIVERED):  # else it was built, and nothing new is written
-        needed, said_by = needed_room(config, plan, work)
+    if not refresh(_step(config, plan).folder(work) / DELIVERED):  # else it was delivered, and nothing new is written
+        needed, stated_by = needed_room(config, plan, work)
         with problems.kept():
-            require_room(config, work, needed[config.reclaim], said_by=said_by)
+            require_room(config, work, needed[config.reclaim], stated_by=stated_by)
     problems.raise_all()
     return config, plan
 
 
 def check_dataset(config: DatasetConfig) -> str:
-    """Check what a configuration alone cannot say (tokenizer, sources); a sentence on what was found."""
+    """Check what the configuration refers to (tokenizer, sources); returns a summary for people."""
     from corpusmill.builds.preflight import ready_tokenizer
+    from corpusmill.sources.survey import require_text_field, survey_sources
     from corpusmill.stages.tokenize import locked
 
     config = locked(config)
     tokenizer = ready_tokenizer(config)
     files, plan = _planned(config)
+    require_text_field(survey_sources(files, config.source.endpoint_url), config.source.text_field)
     others = f"\n{plan.others}" if plan.others else ""
-    uncut = "".join(f"\n{whole.name}: {whole.why}; {whole.remedy}" for whole in plan.uncut or ())
+    uncut = "".join(f"\n{file.name}: {file.why}; {file.remedy}" for file in plan.uncut or ())
     return (
         f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
         f" {len(plan.shards)} shards;"
@@ -171,7 +173,7 @@ def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
 
 
 def _paths(plan: Plan, listing: Listing) -> list[list[int]]:
-    """Of each file of each shard the number of its entry in `source.paths`."""
+    """For each file of each shard, the number of its entry in `source.paths`."""
     return [[listing.path_of[file.location] for file in shard] for shard in plan.shards]
 
 
@@ -184,7 +186,7 @@ def _benchmarks(config: DatasetConfig) -> list[list[SourceFile]] | None:
 
 
 def _steps(config: DatasetConfig) -> list[dict[str, str]] | None:
-    """What identifies the code of each step, which is imported here: what cannot be used is an error of the plan."""
+    """The identity of each step's code. Steps are imported here, so an unusable step is an error of the plan."""
     from corpusmill.steps.chain import Chain
     from corpusmill.steps.loading import identity_of
 
@@ -232,9 +234,9 @@ def list_dataset(config: DatasetConfig) -> Listing:
 
 
 def find_plan(work_folder: str, dataset: str, plan: str = "") -> Path:
-    """The receipt of a dataset's plan whose folder is called `plan`, or of the one that `latest` follows.
+    """The receipt of the plan in the folder `plan`, or of the plan that `latest` follows.
 
-    A dry run, a failed and a refused run have delivered nothing, so only by its name is their plan found.
+    Dry, failed and refused runs have delivered nothing, so their plans are found by name only.
     ConfigError if there is none.
     """
     work = path_of(absolute(work_folder)) / safe_relative_name(dataset, where=work_folder)

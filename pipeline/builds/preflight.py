@@ -1,8 +1,8 @@
 """Before hours of work: can the build be planned, load its tokenizer, write its destinations, and is there room?
 
-Every check is made, and all that fail are one error. A bucket is tried by writing a few bytes beside the versions and
-deleting them; a folder by asking. Room is needed on each file system for what the last estimate of these sources and
-settings says; without one, for what measured builds took of every byte of text (disk.py).
+All checks run, and those that fail become one error. A bucket is tested by writing a few bytes beside the versions and
+deleting them, a folder by its permissions. The room needed on each file system comes from the last estimate of these
+sources and settings, or else from what measured builds took per byte of text (disk.py).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Problems:
             self.errors.append(error)
 
     def raise_all(self) -> None:
-        """The one error as it is; of several, one that holds their words, which may be tried again if each may."""
+        """Raise a single error unchanged; raise several as one error that lists them, transient if all of them are."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
@@ -67,36 +67,36 @@ class Problems:
 
 
 def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
-    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that its exports ask for.
+    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that the exports need.
 
-    ConfigError for a setting that its vocabulary leaves no room for.
+    ConfigError for a setting that its vocabulary would override.
     """
     _refuse_settings_without_effect(config)
     tokenizer = configured_tokenizer(config)
     exports = config.exports
-    asking = {
+    bos_settings = {
         "packing.bos": config.packing.bos and exports.webdataset is not None,
         "framing.bos": config.framing.bos and (exports.megatron or exports.nanoset) is not None,
     }
-    if any(asking.values()) and tokenizer.bos_id is None:
+    if any(bos_settings.values()) and tokenizer.bos_id is None:
         raise TokenizerError(
             f"the tokenizer {tokenizer.name} has no BOS token, or several that could be",
-            where=", ".join(key for key, asks in asking.items() if asks),
+            where=", ".join(key for key, is_set in bos_settings.items() if is_set),
             next_step="set tokenizer.bos to the token, or leave bos out",
         )
     return tokenizer
 
 
 def _refuse_settings_without_effect(config: DatasetConfig) -> None:
-    """A tokenizer.json and a published encoding say themselves how text is split and which tokens are special."""
+    """A tokenizer.json and a published encoding define how text is split and which tokens are special."""
     from corpusmill.tokens.vocabulary import PATTERNS
 
     wanted = config.tokenizer
-    given = [key for key in ("pattern", "special_tokens") if getattr(wanted, key)]
-    if given and (wanted.name in PATTERNS or vocabulary_file(config).kind == "tokenizer.json"):
+    named = [key for key in ("pattern", "special_tokens") if getattr(wanted, key)]
+    if named and (wanted.name in PATTERNS or vocabulary_file(config).kind == "tokenizer.json"):
         raise ConfigError(
             "the tokenizer would ignore these settings: its vocabulary defines them",
-            where=", ".join(f"tokenizer.{key}" for key in given),
+            where=", ".join(f"tokenizer.{key}" for key in named),
             expected="these settings only with a .tiktoken file",
             got=wanted.path() or wanted.name,
             next_step="leave them out, or change the tokenizer.json to get other ids",
@@ -104,7 +104,7 @@ def _refuse_settings_without_effect(config: DatasetConfig) -> None:
 
 
 def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:
-    """Raise what upload would end with if nothing can be written at a destination."""
+    """Raise the error that upload would end with if nothing can be written at a destination."""
     place = dataset_folder(absolute(destination.path), config.name)
     if is_local(place):
         _require_folder(Path(place))
@@ -115,7 +115,7 @@ def require_writable(config: DatasetConfig, destination: DestinationConfig) -> N
         return
     store = open_store(place, endpoint_url=destination.endpoint_url)
     store.receive_bytes(b"may write\n", PROBE)
-    with suppress(CorpusmillError):  # who may only add files may deliver, too
+    with suppress(CorpusmillError):  # an account that may only add files can deliver, too
         store.delete(PROBE)
 
 
@@ -130,12 +130,12 @@ def _require_no_endpoint(destination: DestinationConfig) -> None:
 
 
 def _require_folder(folder: Path) -> None:
-    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     latest = folder / "latest"
-    if not there.is_dir():
-        where, got = there, "a file, or a dangling link"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        where, got = there, "a folder that may not be written"
+    if not existing.is_dir():
+        where, got = existing, "a file, or a dangling link"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        where, got = existing, "a folder without write permission"
     elif latest.exists() and not latest.is_symlink():
         where, got = latest, "something other than a link of this program"
     else:
@@ -150,7 +150,7 @@ def _require_folder(folder: Path) -> None:
 
 
 def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str, Moments], str]:
-    """(what a build will hold, see disk.py; where that is known from)."""
+    """(what a build will hold, see disk.py; where these figures come from)."""
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
         sampled = [*estimate.held, *held_of_references(config, plan.reference_bytes())]
@@ -158,7 +158,7 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     held = usually_held(config, plan.source_bytes(), _shown(config, plan), plan.reference_bytes())
     return moments(
         held, handed_over=hands_over(config)
-    ), "the usual need per byte of text, here of the sources: corpusmill estimate is more exact"
+    ), "usual sizes per byte of sources; corpusmill estimate gives more exact ones"
 
 
 def _shown(config: DatasetConfig, plan: Plan) -> float:
@@ -170,16 +170,18 @@ def _shown(config: DatasetConfig, plan: Plan) -> float:
     return shown_share(amounts_of(config), list(map(int, tokens)))
 
 
-def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by: str) -> None:
-    """StorageFullError if a file system has less room than the build needs on it; `said_by` is where sizes come from.
+def require_room(config: DatasetConfig, work: Path, needed: Moments, *, stated_by: str) -> None:
+    """StorageFullError if a file system has less room than the build needs on it; `stated_by` is where sizes come from.
 
-    What the work folder holds already counts as room: steps are reused, or were superseded and can be collected.
+    What the work folder already holds counts as room: its steps are reused, or superseded and can be collected.
     """
     local = [Path(absolute(destination.path)) for destination in config.destinations if is_local(destination.path)]
     own = [] if is_shared(work) else [work]  # a bucket has room
-    there = [next(path for path in (folder, *folder.parents) if path.exists()) for folder in (*own, *local)]
-    devices = [path.stat().st_dev for path in there]
-    folders = dict(zip(reversed(devices), reversed(there), strict=True))  # the work folder, if it lies there
+    existing = [next(path for path in (folder, *folder.parents) if path.exists()) for folder in (*own, *local)]
+    devices = [path.stat().st_dev for path in existing]
+    folders = dict(
+        zip(reversed(devices), reversed(existing), strict=True)
+    )  # the work folder comes first on its own disk
     for device, folder in folders.items():
         size_bytes = max(
             sum((delivered if place >= len(own) else held) for place, number in enumerate(devices) if number == device)
@@ -194,7 +196,7 @@ def require_room(config: DatasetConfig, work: Path, needed: Moments, *, said_by:
             raise StorageFullError(
                 "the build would fill a disk",
                 where=folder,
-                expected=f"about {size_bytes:,} bytes free: {said_by}",
+                expected=f"about {size_bytes:,} bytes free: {stated_by}",
                 got=f"{free_bytes:,}, with what the build may reuse",
                 next_step="free space, name a larger disk as work_folder or destination, or run corpusmill estimate, "
                 "whose figures are then used instead",

@@ -2,8 +2,8 @@
 
     python -m corpusmill.builds.questions units < {"plan_receipt": ..., "stage": ..., "most_tasks": ...}
 
-prints {"answer": ...}, or {"refused": {"what": ..., "details": [[label, text], ...]}} and exits as the error says. What
-is logged, or printed by anything else, goes to standard error.
+prints {"answer": ...}, or {"refused": {"what": ..., "details": [[label, text], ...]}} and exits with the error's code.
+Logs, and whatever other code prints, go to standard error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from corpusmill.errors import CorpusmillError, TransientError, visible
 from corpusmill.mirrored import address_of, path_of
 from corpusmill.work_folder.moved import tell
 
-DIFFERENCES = "differences"  # the folder of a dataset's work folder that holds pages of what differs between versions
+DIFFERENCES = "differences"  # folder of the pages of `compare`, below a dataset's work folder
 
 
 def plan(config: str, to_build: bool) -> str:
@@ -41,7 +41,7 @@ def estimate(plan_receipt: str) -> dict[str, Any]:
 
 
 def units(plan_receipt: str, stage: str, most_tasks: int) -> list[str]:
-    """What a stage's tasks are called."""
+    """The names of a stage's tasks, at most `most_tasks`."""
     from corpusmill.stages.graph import open_build
 
     return open_build(plan_receipt).tasks(stage, most_tasks)
@@ -97,7 +97,7 @@ def compare(plan_receipt: str, old: str, new: str) -> str:
 
 
 def check_requests(config: str, ids: str) -> int:
-    """How many documents a text names, an id a line, that may be put on the list of a configuration, given as JSON."""
+    """Check a list of takedowns, one id a line, before it is added to a configuration's; how many ids it holds."""
     from corpusmill.steps.takedowns import id_lines, require_own_list
 
     forget = require_own_list(DatasetConfig.model_validate_json(config).forget)
@@ -105,7 +105,7 @@ def check_requests(config: str, ids: str) -> int:
 
 
 def forget(config: str, ids: str, asked_by: str) -> int:
-    """Put documents on the list of a configuration, given as JSON; how many of them are new."""
+    """Add documents, one id a line, to the list of a configuration (JSON); how many of them are new."""
     from corpusmill.steps.takedowns import add_requests, id_lines, require_own_list
 
     wanted = require_own_list(DatasetConfig.model_validate_json(config).forget)
@@ -113,22 +113,22 @@ def forget(config: str, ids: str, asked_by: str) -> int:
 
 
 def purge(plan_receipt: str) -> str:
-    """Purge what is left of the documents that a build forgot, in words; PermanentError if text still stands."""
+    """Purge what is left of the documents that a build forgot, in words; PermanentError if text of theirs remains."""
     from corpusmill.errors import PermanentError
     from corpusmill.forgetting.purge import purge as purge_build
     from corpusmill.forgetting.purge import render_purge
     from corpusmill.stages.graph import open_build
 
-    done = purge_build(open_build(plan_receipt))
-    if done.remains:
+    purged = purge_build(open_build(plan_receipt))
+    if purged.remains:
         raise PermanentError(
-            "files still contain text of forgotten documents", where="\n".join(done.remains), got=render_purge(done)
+            "files still contain text of forgotten documents", where="\n".join(purged.remains), got=render_purge(purged)
         )
-    return render_purge(done)
+    return render_purge(purged)
 
 
 def probe(work_folder: str, name: str) -> str:
-    """Write down what this worker finds; the path of the file."""
+    """Write this worker's probe (worker_check.py); the path of the file."""
     from corpusmill.builds.worker_check import probe as probed
 
     return address_of(probed(path_of(work_folder), name))
@@ -155,7 +155,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 
 def main(question: str) -> int:
     """Answer one question; the exit code."""
-    from corpusmill.builds.local import end_with_task
+    from corpusmill.builds.processes import end_with_task
     from corpusmill.installed import require_worker
 
     end_with_task()
@@ -165,16 +165,19 @@ def main(question: str) -> int:
     code, values = 0, json.load(sys.stdin)
     try:
         require_worker()
-        told: dict[str, Any] = {"answer": QUESTIONS[question](**values)}
+        reply: dict[str, Any] = {"answer": QUESTIONS[question](**values)}
     except CorpusmillError as error:
         details = [[label, visible(str(value))] for label, value in error.details]
-        code, told = error.exit_code, {"refused": {"what": f"{type(error).__name__}: {error.what}", "details": details}}
+        code, reply = (
+            error.exit_code,
+            {"refused": {"what": f"{type(error).__name__}: {error.what}", "details": details}},
+        )
     except Exception:
         traceback.print_exc()
-        code, told = TransientError.exit_code, {}  # whoever asks tries again, as it would in its own process
+        code, reply = TransientError.exit_code, {}  # the caller retries, as it would in its own process
     tell()
     with os.fdopen(answer_to, "w", encoding="utf-8") as file:
-        json.dump(told, file)
+        json.dump(reply, file)
     return code
 
 

@@ -1,8 +1,7 @@
-"""What `dedup.against` names: the files of each reference, and in which shards they are indexed.
+"""What `dedup.against` names: the files of each reference, and the shards that index them.
 
-A finished dataset is named by its folder, `<destination>/<name>/<version>`, or by what leads to one, `.../latest` or
-`<destination>/<name>`; its files are the documents that dataset.json lists. Anything else is a source, as in
-`source.paths`.
+A finished dataset is named by `<destination>/<name>/<version>`, `.../latest` or `<destination>/<name>`; its files are
+the documents that dataset.json lists. Anything else is a source, as in `source.paths`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ KEY_DIGITS = 12
 
 
 def plan_references(config: DatasetConfig, sources: list[StoredFile]) -> list[Reference] | None:
-    """The references of a configuration, whose source files these are; None if it has none.
+    """The references of a configuration with the source files `sources`; None if it has none.
 
     ConfigError for text that is in two of them, or in the dataset, or that the build writes; SourceError for a dataset
     without documents.
@@ -54,13 +53,13 @@ def plan_references(config: DatasetConfig, sources: list[StoredFile]) -> list[Re
 
 
 def _dataset_folder(reference: ReferenceConfig) -> str:
-    """Where the version lies of the finished dataset that a reference names; "" if it names something else."""
+    """The version folder of the finished dataset that a reference names; "" if it names something else."""
     path = absolute(reference.path).rstrip("/")
     if is_glob(path) or (is_local(path) and not Path(path).is_dir()):
         return ""
     folder = str(Path(path).resolve()) if is_local(path) else path
     if not is_hub(folder) and not is_local(folder) and folder.endswith("/latest"):
-        folder = folder.removesuffix("/latest")  # a link in a folder; in a bucket, latest.json says it
+        folder = folder.removesuffix("/latest")  # a link in a local folder; in a bucket, latest.json names the version
     store = open_store(folder, endpoint_url=reference.endpoint_url)
     if not VERSION.fullmatch(named_version(folder)) and (is_hub(folder) or store.stat(DATASET) is None):
         if store.stat(DATASET if is_hub(folder) else LATEST) is None:
@@ -100,14 +99,14 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
         )
     below = open_store(f"{folder}/{DOCUMENTS}", endpoint_url=reference.endpoint_url).iter_files()
     files = {f"{DOCUMENTS}/{file.name}": file for file in below}
-    there = {name: file.size_bytes for name, file in files.items()}
-    if there != documents:
-        wrong = sorted(name for name in there.keys() | documents.keys() if there.get(name) != documents.get(name))
+    stored = {name: file.size_bytes for name, file in files.items()}
+    if stored != documents:
+        wrong = sorted(name for name in stored.keys() | documents.keys() if stored.get(name) != documents.get(name))
         raise CorruptDataError(
             "the documents of a finished dataset are not those that were delivered",
             where=f"{folder}/{wrong[0]}",
             expected=f"{documents[wrong[0]]:,} bytes" if wrong[0] in documents else "no such file",
-            got=f"{there[wrong[0]]:,} bytes" if wrong[0] in there else "nothing",
+            got=f"{stored[wrong[0]]:,} bytes" if wrong[0] in stored else "nothing",
             next_step="corpusmill repair restores it from another copy; or name another version",
         )
     return [files[name] for name in documents], version
@@ -118,7 +117,7 @@ def _sources(reference: ReferenceConfig) -> list[StoredFile]:
 
 
 def _require_not_written(config: DatasetConfig, path: str, dataset: str, files: Iterable[StoredFile]) -> None:
-    """ConfigError if a reference is what the build writes, but for a version of the dataset that is named as such."""
+    """ConfigError if the build writes into a reference, unless it names a version of the dataset."""
     if dataset and VERSION.fullmatch(named_version(path)):
         return
     places = written_places(config)

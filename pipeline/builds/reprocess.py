@@ -1,4 +1,4 @@
-"""Reprocess one shard: ask for its steps again from a stage on, run what depends on it, and report what changed."""
+"""Reprocess one shard: request its steps again from a stage on, run what depends on it, and report what changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Digests = dict[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class DigestChange:
-    """One step whose receipt's digest is another after reprocessing (None: it was not there)."""
+    """One step whose receipt's digest changed by reprocessing (None: there was no receipt)."""
 
     stage: str
     unit: str
@@ -32,9 +32,9 @@ class DigestChange:
 
 
 def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
-    """Ask for the steps of one shard again, of `stage` and of those that wait for it; which had finished.
+    """Request the steps of one shard again, from `stage` on; returns those that had finished, as (stage, unit).
 
-    Nothing is removed: what they wrote stands until they have run (ledger/again.py). ConfigError for a stage that does
+    Nothing is removed: their outputs stay until they have run (ledger/again.py). ConfigError for a stage that does
     not work on shards, or a shard that is not planned.
     """
     if stage not in GRAPH.per_shard:
@@ -80,15 +80,16 @@ def digests(build: Build) -> Digests:
 
 
 def begin(last_plan: Path, stage: str, shard: int) -> Path:
-    """For a scheduler: plan that plan's configuration again and ask for the shard's steps; the new plan's receipt.
+    """For a scheduler: plan the configuration of `last_plan` again and request the shard's steps; the new plan's
+    receipt.
 
-    What stood before is kept beside the plan until `finish` compares. `latest` moves only if it follows `last_plan`.
+    The digests from before are kept beside the plan for `finish`. `latest` moves only if it follows `last_plan`.
     """
     last = open_build(last_plan)
     stays = why_latest_stays(last_plan)
     plan_receipt = begin_run(plan_dataset(last.config), latest_stays=stays)
     build = open_build(plan_receipt)
-    before = digests(last) | digests(build)  # if the sources changed, what the last plan made of them is what stood
+    before = digests(last) | digests(build)  # if the sources changed, the last plan's steps are the state before
     asked = ask_for_shard(build, stage, f"{shard:05d}")
     memory = {"before": [[*step, digest] for step, digest in before.items()], "asked": asked}
     write(plan_receipt.parent / BEFORE, json.dumps(memory).encode())
@@ -102,7 +103,7 @@ def finish(plan_receipt: str | Path) -> str:
 
 
 def remembered(plan_receipt: str | Path) -> tuple[list[tuple[str, str]], Digests]:
-    """What the newest `begin` of this plan wrote down: the steps that it asked for, and what stood before."""
+    """What the newest `begin` of this plan wrote: the steps that it requested, and the digests before."""
     path = path_of(plan_receipt).with_name(BEFORE)
     refresh(path, again=True)
     memory = json.loads(path.read_bytes())
@@ -111,7 +112,7 @@ def remembered(plan_receipt: str | Path) -> tuple[list[tuple[str, str]], Digests
 
 
 def compare(before: Digests, after: Digests) -> list[DigestChange]:
-    """What changed between two states of a build; empty when reprocessing came out the same."""
+    """What changed between two states of a build; empty if reprocessing wrote the same bytes."""
     keys = list(dict.fromkeys([*before, *after]))
     return [
         DigestChange(stage, unit, before.get((stage, unit)), after.get((stage, unit)))

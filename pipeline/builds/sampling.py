@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from corpusmill.sources.plan import SourceFile
 
 READ_FACTOR = 4  # the drawn files hold about this many times the sample
-FILES = 16  # drawn of those that could have been left out: the spread between files needs several
+FILES = 16  # drawn with a chance below 1: the variance between files needs several
 SCALE_STEP = 1.1
 CONFIDENCE = 0.95
 
@@ -51,7 +51,7 @@ class DrawnFile:
 
 
 class PivotalDraw(Generic[Unit]):
-    """Draws from a stream of units; at any time one of them waits with the chance it has gathered from others."""
+    """Draws from a stream of units; at any time one unit waits with the chance that it has gathered from others."""
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self._words = random_words(identity)
@@ -59,7 +59,7 @@ class PivotalDraw(Generic[Unit]):
         self._gathered = 0.0
 
     def take(self, units: Sequence[Unit], chances: Iterable[float]) -> list[Unit]:
-        """The units that these decide on: some of them, or the one that waited. A chance lies in (0, 1]."""
+        """The units drawn by deciding on these: some of them, or the one that waited. A chance lies in (0, 1]."""
         taken: list[Unit] = []
         for unit, chance, uniform in zip(units, chances, self._uniforms(len(units)), strict=False):
             both = self._gathered + chance
@@ -101,8 +101,8 @@ def draw_files(files: Sequence[SourceFile], sample_bytes: int, seed: int) -> tup
 def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     """The chance of every file: proportional to its size, at least `share` (then all its lines are kept), at most 1.
 
-    As small as can be so that the files read hold READ_FACTOR samples, and FILES of those with a chance below 1 are
-    drawn, on average; else all are 1.
+    The smallest chances with which, on average, the files drawn hold READ_FACTOR samples and FILES of them had a chance
+    below 1; all are 1 if there are none.
     """
     total = float(sizes.sum())
     read_bytes = READ_FACTOR * share * total
@@ -116,7 +116,7 @@ def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64
 
 
 def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path) -> int:
-    """Write the sampled lines of drawn file i to `folder/<sample_name(i)>`; the number of lines."""
+    """Write the sampled lines of drawn file i to `folder/<sample_name(i)>`; returns the number of lines."""
     from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
     from corpusmill.sources.copies import open_as_lines, streamed_copy
 

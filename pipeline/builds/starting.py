@@ -1,7 +1,6 @@
-"""The first configuration of a dataset, from a survey of its files; the findings are printed.
+"""The first configuration of a dataset, derived from a survey of its files.
 
-A shard has 4 to 512 MiB, so that about SHARDS of them keep a machine's cores busy, and cuts large files evenly: parts
-of 32 MiB would leave a file of 35 MiB a second part of 3.
+A shard has 4 to 256 MiB, so that about SHARDS of them keep a machine's cores busy.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from corpusmill.builds.apart import require_apart, written_places
 from corpusmill.builds.plan import list_dataset
 from corpusmill.builds.preflight import ready_tokenizer
 from corpusmill.config import parse_config
-from corpusmill.config.dataset import root_folder
+from corpusmill.config.dataset import absolute, root_folder
 from corpusmill.config.starter import starter
 from corpusmill.errors import ConfigError
 from corpusmill.report.figures import bytes_text, counted
@@ -25,29 +23,32 @@ from corpusmill.sources.survey import Survey, choose_text_field, files_without, 
 SHARDS = 16
 SMALLEST_SHARD_MIB, LARGEST_SHARD_MIB = 4, 256
 LONGEST_NAME = 63
+NO_SUBFOLDERS = "warning: subfolders of {} are left out, because the build writes into it; name them in source.paths"
 
 
 def write_starter(path: str, tokenizer: str, formats: Sequence[str], text_field: str | None, output: Path) -> str:
-    """Write a configuration for the sources at `path`; returns what was seen, for people.
+    """Write a configuration for the sources at `path`; returns a summary of the survey, for people.
 
-    SourceError for sources without text or without a common key, TokenizerError for a tokenizer that is not there,
-    ConfigError if `output` exists or the build would write into its sources.
+    SourceError for sources without text or without a common key, TokenizerError for an unknown or missing tokenizer,
+    ConfigError if `output` exists or the build would write into its sources. Of a folder that the build would write
+    into, such as the current one, only the files directly in it become sources.
     """
     _refuse_existing(output)
     settings: dict[str, Any] = {
         "name": dataset_name(output.stem),
-        "path": _from_root(path),
+        "path": _sources(path, dataset_name(output.stem)),
         "tokenizer": tokenizer,
         "formats": formats,
     }
     listing = list_dataset(parse_config(starter(**settings), where=str(output)))
     survey = survey_sources(listing.files)
     field = text_field or choose_text_field(survey)
-    text = starter(**settings, text_field=field, shard_bytes=shard_size([file.size_bytes for file in listing.files]))
+    text = starter(**settings, text_field=field, shard_bytes=shard_size(survey.size_bytes))
     ready_tokenizer(parse_config(text, where=str(output)))
     with output.open("x", encoding="utf-8") as file:
         file.write(text)
-    return render_survey(path, survey, field, listing.others)
+    summary = render_survey(settings["path"], survey, field, listing.others)
+    return summary if settings["path"] == _from_root(path) else f"{summary}\n{NO_SUBFOLDERS.format(path)}"
 
 
 def dataset_name(text: str) -> str:
@@ -55,20 +56,13 @@ def dataset_name(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:LONGEST_NAME] or "dataset"
 
 
-def shard_size(file_bytes: Sequence[int]) -> str:
-    """Whole MiB for about SHARDS shards, at which the last parts of files larger than a shard lack the fewest bytes."""
-    sizes = np.array(file_bytes, np.int64)
-    least = min(max(SMALLEST_SHARD_MIB, -(-int(sizes.sum()) // (SHARDS << 20))), LARGEST_SHARD_MIB)
-
-    def missing_bytes(mib: int) -> int:
-        cut = sizes[sizes > mib << 20]
-        return int((-cut % (mib << 20)).sum())
-
-    return f"{min(range(least, 2 * least + 1), key=missing_bytes)}MiB"
+def shard_size(size_bytes: int) -> str:
+    """Whole MiB for about SHARDS shards of so many bytes of files."""
+    return f"{min(max(SMALLEST_SHARD_MIB, -(-size_bytes // (SHARDS << 20))), LARGEST_SHARD_MIB)}MiB"
 
 
 def render_survey(path: str, survey: Survey, field: str, others: int) -> str:
-    """What was seen of the sources, with a warning where lines have no text."""
+    """For people: what the survey found, with a warning where lines have no text."""
     lines, with_text = survey.lines(), survey.lines_with_text()
     kinds = ", ".join(f"{count:,} {ending}" for ending, count in survey.endings.most_common())
     passed_over = f"; {counted(others, 'file')} of other kinds skipped" if others else ""
@@ -87,6 +81,16 @@ def render_survey(path: str, survey: Survey, field: str, others: int) -> str:
         )
     rows += [f"warning: no text under {field} in {file.name}" for file in files_without(survey, field)[:3]]
     return "\n".join(rows)
+
+
+def _sources(path: str, name: str) -> str:
+    """`path` from the root folder; `path/*`, the files directly in it, where the build would write below it."""
+    path = _from_root(path)
+    try:
+        require_apart([absolute(path)], written_places(parse_config(starter(name=name, path=path), where=path)))
+    except ConfigError:
+        return f"{path.rstrip('/')}/*"
+    return path
 
 
 def _from_root(path: str) -> str:

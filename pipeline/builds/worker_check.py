@@ -1,4 +1,4 @@
-"""Can the workers build together? Many short probes, placed by the scheduler, then one comparison.
+"""Checks that workers can build together: many short probes, placed by the scheduler, then one comparison.
 
 A build's steps meet only in finished files below the work folder, so every worker must see the same folder, run the
 same versions (bytes depend on some of them), and have room.
@@ -36,7 +36,7 @@ def begin(work_folder: Path, probes: int) -> list[str]:
 
 
 def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
-    """Write down what this worker finds; returns where. PermanentError if it does not see the others' folder."""
+    """Write what this worker sees; returns the file's path. PermanentError if it does not see the others' folder."""
     folder = work_folder / FOLDER
     host = host or socket.gethostname()
     if not refresh(folder / BEGUN, again=True):
@@ -55,8 +55,8 @@ def probe(work_folder: Path, name: str, *, host: str | None = None) -> Path:
 def conclude(work_folder: Path, probes: list[Path], *, least_free_bytes: int = LEAST_FREE_BYTES) -> str:
     """Probes per host, in words.
 
-    PermanentError for a host with other versions, StorageFullError for one without room, TransientError when nothing
-    was probed.
+    PermanentError for a host with other versions, StorageFullError for one without room, TransientError if no probe
+    ran.
     """
     for path in probes:
         refresh(path)

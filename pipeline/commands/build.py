@@ -113,9 +113,9 @@ def reprocess(
 
     with claimed_build(config) as build:
         before = digests(build)
-        asked = ask_for_shard(build, stage, f"{shard:05d}")
+        request = ask_for_shard(build, stage, f"{shard:05d}")
         after = digests(run_watched(build.plan_receipt, workers=workers))
-    typer.echo(render_comparison(asked, before, after))
+    typer.echo(render_comparison(request, before, after))
 
 
 @command(BUILD, "run-task work/books/plan/*/receipt.json tokenize 1/16")
@@ -124,15 +124,15 @@ def run_task(
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="A stage, such as tokenize.", show_default=False)],
     task: Annotated[
         str,
-        typer.Argument(metavar="TASK", help="`00007`, `00000 to 00006`, or `3/16`: the third if there are at most 16."),
+        typer.Argument(metavar="TASK", help="`00007`, `00000 to 00006`, or `3/16`: the third of at most 16."),
     ],
     workers: Annotated[int, typer.Option(help=WORKERS, min=1)] = 1,
-    again: Annotated[bool, typer.Option("--again", help="Run finished steps, too.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also rerun finished steps.")] = False,
     verify: Verify = False,
 ) -> None:
     """Run one task of a planned build, for schedulers. Each stage must end before the next begins."""
-    from corpusmill.builds.local import end_with_task
     from corpusmill.builds.local import run_task as run
+    from corpusmill.builds.processes import end_with_task
     from corpusmill.mirrored import address_of
     from corpusmill.work_folder.moved import tell
 
@@ -182,7 +182,7 @@ def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
 def gc(
     config: Annotated[
         Path,
-        typer.Argument(metavar="CONFIG", help="A dataset configuration, or the work folder of one that is gone."),
+        typer.Argument(metavar="CONFIG", help="A dataset configuration or, if it is gone, the dataset's work folder."),
     ],
     remove: Annotated[
         bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")

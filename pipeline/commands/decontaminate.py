@@ -1,4 +1,4 @@
-"""Benchmarks in text: what a training corpus must not hold."""
+"""Commands that find benchmark items in text."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def decontaminate(
 
     require_apart([absolute(path) for path in inputs], [("--hits", str(hits.absolute()))])
     fields = Fields(question_field, answer_field, passage_field)
-    searched_for = [_benchmark(given, fields, endpoint_url) for given in benchmark]
-    items = [item for benchmark in searched_for for item in read_benchmark(benchmark, benchmark.files())[0]]
+    benchmarks = [_benchmark(argument, fields, endpoint_url) for argument in benchmark]
+    items = [item for benchmark in benchmarks for item in read_benchmark(benchmark, benchmark.files())[0]]
     wanted = threshold_of(threshold)
     seeds, entries = build_seeds(items, seed_words)
     searched = search_files(
@@ -60,18 +60,25 @@ def decontaminate(
         id_field=id_field,
         endpoint_url=endpoint_url,
     )
-    for name in dict.fromkeys(benchmark.name for benchmark in searched_for):
-        of_name = {item: count for (of, item), count in searched.hits.items() if of == name}
+    for name in dict.fromkeys(benchmark.name for benchmark in benchmarks):
+        hits_of_item = {item: count for (hit, item), count in searched.hits.items() if hit == name}
         items_of_name = sum(item.benchmark == name for item in items)
-        typer.echo(f"{name}: {len(of_name):,} of {items_of_name:,} items found, {sum(of_name.values()):,} hits")
+        found, hit_count = len(hits_of_item), sum(hits_of_item.values())
+        typer.echo(f"{name}: {found:,} of {items_of_name:,} items found, {hit_count:,} hits")
     lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in searched.rejected.items())
     typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents contain items{lost}; {hits}")
 
 
-@command(INSPECT, "benchmarks web.yaml")
-def benchmarks(config: options.ConfigFile) -> None:
-    """Read the configured benchmarks: items, sha256 to pin, and which items are too short or too common to decide."""
+@command(INSPECT, "benchmarks web.yaml --save items")
+def benchmarks(
+    config: options.ConfigFile,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Download each benchmark into FOLDER/NAME.")
+    ] = None,
+) -> None:
+    """Read the configured benchmarks: items, sha256 and commit to pin, what is too short or too common to decide."""
     from corpusmill.config import load_config
+    from corpusmill.decontamination.files import hub_commit, save_files
     from corpusmill.stages.benchmarks import benchmarks_of, index_benchmarks
 
     dataset = load_config(config)
@@ -79,18 +86,27 @@ def benchmarks(config: options.ConfigFile) -> None:
     if not configured:
         typer.echo(f"{dataset.name} has no decontamination")
         return
-    _, _, facts = index_benchmarks(dataset, [benchmark.files() for benchmark in configured])
-    for benchmark, fact in zip(configured, facts, strict=True):
+    files = [benchmark.files() for benchmark in configured]
+    _, _, facts = index_benchmarks(dataset, files)
+    for benchmark, benchmark_files, fact in zip(configured, files, facts, strict=True):
         pinned = "pinned" if benchmark.sha256 else "not pinned"
-        typer.echo(f"{fact.name}: {fact.items:,} items of {benchmark.path}, {pinned}, sha256: {fact.sha256}")
+        commit = hub_commit(benchmark_files)
+        commit_text = f"commit {commit}, " if commit else ""
+        typer.echo(
+            f"{fact.name}: {fact.items:,} items of {benchmark.path}, {pinned}, {commit_text}sha256: {fact.sha256}"
+        )
         for item in fact.undecidable:
             typer.echo(f"  cannot be decided: {visible(item)}")
+        if save:
+            save_files(benchmark_files, save / fact.name, benchmark.endpoint_url)
+            typer.echo(f"  saved as {save / fact.name}")
 
 
-def _benchmark(given: str, fields: Fields, endpoint_url: str | None) -> Benchmark:
+def _benchmark(argument: str, fields: Fields, endpoint_url: str | None) -> Benchmark:
     from corpusmill.decontamination.files import Benchmark
 
-    name, equals, path = given.partition("=")
+    name, equals, path = argument.partition("=")
     if equals and name and "/" not in name:
         return Benchmark(name, path, fields, endpoint_url)
-    return Benchmark(given.rstrip("/").rpartition("/")[2].partition(".")[0] or given, given, fields, endpoint_url)
+    name = argument.rstrip("/").rpartition("/")[2].partition(".")[0] or argument
+    return Benchmark(name, argument, fields, endpoint_url)

@@ -40,9 +40,9 @@ def forget(
                 f"{len(wanted):,} rows, {new:,} of them new on {listed.path}; the next build drops these documents"
             )
         if purge:
-            done = purge_build(open_build(plan_dataset(dataset)))
-            typer.echo(render_purge(done))
-            if done.remains:
+            purged = purge_build(open_build(plan_dataset(dataset)))
+            typer.echo(render_purge(purged))
+            if purged.remains:
                 raise typer.Exit(EXIT_FAILED)
         if not ids and not purge:
             for row in read_log(work_of(dataset) / LOG):

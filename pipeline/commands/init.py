@@ -29,18 +29,18 @@ def init(
     """Inspect your files and write a configuration with a comment per key. Asks for what no option sets."""
     from corpusmill.builds.starting import dataset_name, write_starter
 
-    folder = folder or _asked("FOLDER", "Folder with your text", "data")
-    tokenizer = tokenizer or _asked("--tokenizer", "Tokenizer (an encoding, a file or a hub id)", "cl100k_base")
-    formats = _formats(exports or _asked("--exports", f"Formats ({FORMATS})", "megatron"))
+    folder = folder or _answer("FOLDER", "Folder with your text", "data")
+    tokenizer = tokenizer or _answer("--tokenizer", "Tokenizer (an encoding, a file or a hub id)", "cl100k_base")
+    formats = _formats(exports or _answer("--exports", f"Formats ({FORMATS})", "megatron"))
     output = output or Path(f"{dataset_name(Path(folder).resolve().name)}.yaml")
     typer.echo(write_starter(folder, tokenizer, formats, text_field, output))
     typer.echo(f"\n{output} is written; edit it as you like.  Next: corpusmill build {output}")
 
 
-def _asked(name: str, question: str, default: str) -> str:
+def _answer(name: str, question: str, default: str) -> str:
     """A person's answer; BadParameter where there is no terminal to ask on."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter("it is required without a terminal to ask on", param_hint=name)
+        raise typer.BadParameter("required here: there is no terminal to ask on", param_hint=name)
     return str(typer.prompt(question, default=default))
 
 

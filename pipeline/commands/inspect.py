@@ -87,9 +87,9 @@ def trace(
 ) -> None:
     """Print the documents in one record of an export, or in one step of a training run on it: file, line, id.
 
-    With their spans of tokens and of bytes. A step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES. Of
-    nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES; of several folders
-    --format nanoset --mixture FILE --step N --batch SAMPLES.
+    Each with its spans of tokens and bytes. For a step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES.
+    For nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES; with several
+    folders --format nanoset --mixture FILE --step N --batch SAMPLES.
     """
     from corpusmill.lineage import render_trace
     from corpusmill.lineage import trace as trace_record
@@ -114,8 +114,8 @@ def trace(
         for sample in trace_samples(samples, first, count):
             typer.echo(f"\n{render_sample(sample)}")
         return
-    of_runs = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split, mixture)
-    if format is None or file is None or any(run is not None for run in of_runs):
+    run_options = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split, mixture)
+    if format is None or file is None or any(option is not None for option in run_options):
         raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
     number_or_name = int(file) if file.isdigit() else file
     typer.echo(render_trace(trace_record(planned(config), format, number_or_name, record)))

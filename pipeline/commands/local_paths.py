@@ -14,7 +14,7 @@ ADDRESS = re.compile(r"\w[\w+.-]+:/")  # a Path holds one of the two slashes
 
 
 def refusing_addresses(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that refuses an address for an option or argument of type Path; text may be one."""
+    """Wrap a command so that a value of type Path must not be an address; one of type str may be one."""
 
     @wraps(command)
     def run(**values: Any) -> Any:

@@ -45,7 +45,10 @@ Workers = Annotated[
 ]
 WorkFolder = Annotated[Path, typer.Option(help="Folder for intermediate files; finished steps in it are reused.")]
 Memory = Annotated[
-    int, typer.Option(metavar="SIZE", parser=size_bytes, show_default="1GiB", help="Memory; it changes no byte.")
+    int,
+    typer.Option(
+        metavar="SIZE", parser=size_bytes, show_default="1GiB", help="Memory to use; it changes no byte of the output."
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="The same seed draws the same records on every machine.", min=0)]
 _SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
@@ -92,9 +95,10 @@ Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every docu
 
 @contextmanager
 def claimed_dataset(config: Path, *, remove_empty: bool = False) -> Iterator[DatasetConfig]:
-    """A configuration, its dataset claimed meanwhile: RunUnderWayError or LockHeldError if somebody else has it.
+    """Load a configuration and claim its dataset for the block; RunUnderWayError or LockHeldError if another run has
+    it.
 
-    With `remove_empty` the work folder goes in the end if nothing is in it any more.
+    With `remove_empty`, an empty work folder is removed at the end.
     """
     from corpusmill.config import load_config, work_of
     from corpusmill.engine.claim import claimed
@@ -106,7 +110,7 @@ def claimed_dataset(config: Path, *, remove_empty: bool = False) -> Iterator[Dat
 
 @contextmanager
 def claimed_build(config: Path) -> Iterator[RunnableBuild]:
-    """The dataset of a configuration file, planned, and claimed meanwhile."""
+    """Plan the dataset of a configuration file and claim it for the block."""
     with claimed_dataset(config):
         yield planned(config)
 

@@ -27,8 +27,8 @@ def shuffle_text(
     """Shuffle the lines of jsonl files globally: every line once, the same bytes for any memory."""
     from corpusmill.reshuffle.lines import shuffle_text as run
 
-    done = run(inputs, str(output), seed=seed, memory_bytes=memory, scratch=work_folder / SCRATCH)
-    typer.echo(f"{done.records:,} lines, {done.data_bytes:,} bytes shuffled", err=True)
+    shuffled = run(inputs, str(output), seed=seed, memory_bytes=memory, scratch=work_folder / SCRATCH)
+    typer.echo(f"{shuffled.records:,} lines, {shuffled.data_bytes:,} bytes shuffled", err=True)
 
 
 @command(STEPS, "shuffle outputs/web/latest/webdataset --output reshuffled --seed 7")
@@ -72,16 +72,16 @@ def shuffle(
     if kind == ".tar":
         from corpusmill.reshuffle.tars import reshuffle
 
-        done, what = reshuffle(files, output, **common, **given), "bodies"
+        shuffled, what = reshuffle(files, output, **common, **given), "bodies"
     elif kind == ".npy":
         from corpusmill.reshuffle.npy_shards import reshuffle_npy
 
-        done = reshuffle_npy(files, output, **common, **given)
+        shuffled = reshuffle_npy(files, output, **common, **given)
     else:
         from corpusmill.reshuffle.token_shards import reshuffle_token_shards
 
-        done = reshuffle_token_shards(files, output, **common, **given)
-    typer.echo(f"{done.records:,} records, {done.data_bytes:,} bytes of {what} in {output}")
+        shuffled = reshuffle_token_shards(files, output, **common, **given)
+    typer.echo(f"{shuffled.records:,} records, {shuffled.data_bytes:,} bytes of {what} in {output}")
 
 
 def _refuse_options_of_other_kinds(kind: str, given: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def dedup(
     replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Overwrite an existing field.")] = False,
     drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
     against: Annotated[
-        list[str] | None, typer.Option(help="A finished dataset or files that count as having come before; repeatable.")
+        list[str] | None, typer.Option(help="A finished dataset, or files, whose text is removed as well; repeatable.")
     ] = None,
     fuzzy_share: Annotated[float | None, typer.Option(help="Also remove gaps where repeats cover this share.")] = None,
     method: Annotated[Literal["anchors", "suffix_array"], typer.Option(help="How repeats are found.")] = "anchors",
@@ -71,7 +71,7 @@ def dedup(
 def infini_gram(
     inputs: options.Inputs,
     output: Output,
-    unigram: Annotated[bool, typer.Option("--unigram", help="Also count bytes.")] = False,
+    unigram: Annotated[bool, typer.Option("--unigram", help="Also write the counts of single bytes.")] = False,
     text_field: options.TextField = "text",
     endpoint_url: options.EndpointUrl = None,
     shard_bytes: options.ShardBytes = 256 << 20,
@@ -108,9 +108,9 @@ def tokenize(
     from corpusmill.in_order.token_shards import tokenize_files
 
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token)
-    for done in tokenize_files(inputs, loaded, output, text_field, endpoint_url):
-        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in done.rejected.items())
-        typer.echo(f"{done.source}: {done.documents:,} documents, {done.tokens:,} tokens{lost}")
+    for tokenized in tokenize_files(inputs, loaded, output, text_field, endpoint_url):
+        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in tokenized.rejected.items())
+        typer.echo(f"{tokenized.source}: {tokenized.documents:,} documents, {tokenized.tokens:,} tokens{lost}")
 
 
 @command(STEPS, "megatron data --tokenizer cl100k_base --output parts/web")
@@ -129,12 +129,13 @@ def megatron(
         Literal["boundary", "skip", "eod"], typer.Option(help="A repeated boundary, nothing, or an EOD alone.")
     ] = "boundary",
     sentences: Annotated[
-        bool, typer.Option("--sentences", help="Lists are sentences: names end in _sentence.")
+        bool, typer.Option("--sentences", help="Fields are lists of sentences; file names end in _sentence.")
     ] = False,
     as_preprocess_data: Annotated[
         bool, typer.Option("--as-preprocess-data", help="int32 for 65,500 to 65,536 ids, as Megatron's tool.")
     ] = False,
     max_rejected_share: options.RejectedShare = 0.001,
+    workers: options.Workers = None,
     engine: options.Engine = "auto",
     pattern: options.Pattern = None,
     special_tokens: options.SpecialTokens = None,
@@ -143,6 +144,7 @@ def megatron(
     endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
+    from corpusmill.in_order.cores import cores
     from corpusmill.in_order.megatron import write_megatron
     from corpusmill.in_order.source import REJECTED, Source
     from corpusmill.tokens.audit import audit_tricky
@@ -150,7 +152,9 @@ def megatron(
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
     audit_tricky(loaded)
     rejected = output.with_name(f"{output.name}.{REJECTED}")
-    source = Source(inputs, tuple(text_field), rejected, max_rejected_share, endpoint_url=endpoint_url)
+    source = Source(
+        inputs, tuple(text_field), rejected, max_rejected_share, None, endpoint_url, processes=workers or cores()
+    )
     output.parent.mkdir(parents=True, exist_ok=True)
     written = write_megatron(
         source,
@@ -162,7 +166,7 @@ def megatron(
         sentences=sentences,
         as_preprocess_data=as_preprocess_data,
     )
-    _tell(written, source)
+    _print_written(written, source)
 
 
 @command(STEPS, "nanoset data --tokenizer cl100k_base --output nanoset")
@@ -180,6 +184,7 @@ def nanoset(
         str | None, typer.Option(help="Also write .ds.loss: this key's character ranges are not trained on.")
     ] = None,
     max_rejected_share: options.RejectedShare = 0.001,
+    workers: options.Workers = None,
     engine: options.Engine = "auto",
     pattern: options.Pattern = None,
     special_tokens: options.SpecialTokens = None,
@@ -188,13 +193,22 @@ def nanoset(
     endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
+    from corpusmill.in_order.cores import cores
     from corpusmill.in_order.nanoset import write_nanoset
     from corpusmill.in_order.source import REJECTED, Source
     from corpusmill.tokens.audit import audit_tricky
 
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
     audit_tricky(loaded)
-    source = Source(inputs, (text_field,), output / REJECTED, max_rejected_share, loss_ranges_field, endpoint_url)
+    source = Source(
+        inputs,
+        (text_field,),
+        output / REJECTED,
+        max_rejected_share,
+        loss_ranges_field,
+        endpoint_url,
+        processes=workers or cores(),
+    )
     output.mkdir(parents=True, exist_ok=True)
     written = write_nanoset(
         source,
@@ -206,10 +220,10 @@ def nanoset(
         empty_documents=empty_documents,
         maximum_tokens=tokens_per_shard,
     )
-    _tell(written, source)
+    _print_written(written, source)
 
 
-def _tell(written: list[Written], source: Source) -> None:
+def _print_written(written: list[Written], source: Source) -> None:
     for output in written:
         counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in output.counts.items())
         typer.echo(f"{output.path}: {counts}")

@@ -68,5 +68,5 @@ def check_store(
     if place.startswith("gs://"):
         typer.echo(
             "gs:// is experimental. This shows that the store honours generations for writers of this machine. It"
-            " cannot show what the store does to writers of many machines: no build of ours ran on Google's store."
+            " cannot show what the store does to writers of many machines: no build has run on Google's store."
         )

@@ -2,10 +2,10 @@
 
     values.py                   types of single values
     sections.py, exports.py     what the sections hold
-    dataset.py                  the whole, and what must hold between its sections
+    dataset.py                  all sections together, and the constraints between them
     places.py                   where a destination keeps a dataset's versions
-    starter.py                  a small one to begin with
-    reading.py                  from a file, a text or plain values to the whole
+    starter.py                  a short configuration to begin with
+    reading.py                  a file, a text or plain values, checked
 
 Rules of the file:
 

@@ -98,8 +98,8 @@ class DatasetConfig(Section):
         annotating = [key for key, action in actions.items() if action == "annotate"]
         if annotating and (steps := self.steps_before("writeback")):
             raise ValueError(
-                f"{steps[0].called} is a step before: writeback, but the places that {annotating[0]}: annotate notes"
-                " would not fit a text that the step changed: put it before: index"
+                f"{steps[0].called} is a step before: writeback, but the ranges that {annotating[0]}: annotate records"
+                " would not fit text that the step changed: put it before: index"
             )
         return self
 
@@ -128,13 +128,14 @@ class DatasetConfig(Section):
 
     @property
     def wants_windows(self) -> bool:
-        """Whether the windows that repeat are listed, not only their bytes: to keep whole copies, or to tell which text
-        is lost with a document that a step drops after deduplication."""
+        """Whether deduplication lists repeated windows, not only repeated bytes: to keep whole copies, or to tell which
+        text is lost with a document that a step drops after deduplication.
+        """
         removing = self.dedup.mode == "remove" and bool(self.steps_before("writeback"))
         return self.dedup.keep == "every_string" or removing
 
     def all_decisions(self) -> list[DecisionsConfig]:
-        """What says which documents go, the first to say so first: the list of `forget`, then `decisions`."""
+        """All that decides which documents to drop, by precedence: the list of `forget`, then `decisions`."""
         return [*([self.forget.decisions()] if self.forget else ()), *(self.decisions or ())]
 
     @model_validator(mode="after")
@@ -166,7 +167,10 @@ class DatasetConfig(Section):
         if kept == "boundary" and (self.exports.nanoset or self.exports.numpy):
             raise ValueError("framing.empty_documents: only megatron can hold a document without tokens as a boundary")
         if self.selection.leaves_out() and (kept != "skip" or self.packing.empty_documents == "keep"):
-            raise ValueError("selection leaves documents without tokens; they are skipped, so empty_documents must be")
+            raise ValueError(
+                "selection leaves documents without tokens, so framing.empty_documents and packing.empty_documents"
+                " must be skip"
+            )
         return self
 
 
@@ -176,15 +180,15 @@ def root_folder() -> Path:
 
 
 def absolute(path: str) -> str:
-    """A path of the configuration made absolute; s3:// locations are returned as they are."""
+    """A path of the configuration made absolute; addresses such as s3:// are returned unchanged."""
     return path if "://" in path else str(root_folder() / Path(path).expanduser())
 
 
 def _place(path: str) -> str:
-    """A destination without what says the same in another way: `/out/`, `/out/.` and `/x/../out` are `/out`."""
+    """A destination in normal form: `/out/`, `/out/.` and `/x/../out` are `/out`."""
     return path.rstrip("/") if "://" in path else os.path.normpath(path)
 
 
 def work_of(config: DatasetConfig) -> Path:
-    """The folder in which a dataset's steps, receipts and plans lie; of one in a bucket, its mirror here."""
+    """The folder of a dataset's steps, receipts and plans; for one in a bucket, its local mirror."""
     return path_of(absolute(config.work_folder)) / config.name

@@ -14,7 +14,7 @@ FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 
 
 class ShuffleConfig(Section):
-    """The order of the exports: a global shuffle, or that of the source, where no other key of the section counts."""
+    """The order of the exports: a global shuffle, or source order, which ignores the other keys of the section."""
 
     order: Literal["random", "source"] = "random"
     seed: Annotated[int, Field(ge=0, lt=1 << 64, strict=True)] | None = None
@@ -61,11 +61,11 @@ class NumpyConfig(Section):
         if self.split_names()[0] == self.split_names()[1]:
             raise ValueError("test_name and train_name must differ")
         if self.layout == "bin" and (self.test_shards is not None or self.checkpoints or self.placeholders):
-            raise ValueError("layout bin is one file per split: test_shards, checkpoints, placeholders belong to npy")
+            raise ValueError("layout bin is one file per split: test_shards, checkpoints, placeholders need layout npy")
         return self
 
     def split_names(self) -> tuple[str, str]:
-        """(held-out, train): Jaxformer's writer says test, nanoGPT says val."""
+        """(held-out, train): Jaxformer calls the first test, nanoGPT val."""
         return self.test_name or ("val" if self.layout == "bin" else "test"), self.train_name
 
     def held_out(self) -> int | float:

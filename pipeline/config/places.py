@@ -3,7 +3,7 @@
     folder, s3://, gs://               <destination>/<name>/<version>/...
     hf://datasets/owner/name@branch    hf://datasets/owner/name@<version>/...
 
-A repository of a hub holds one dataset: its versions are revisions, so no name of one stands in the path.
+A Hub repository holds one dataset, whose versions are revisions, so its path does not contain the dataset's name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def dataset_folder(destination: str, name: str) -> str:
 
 
 def version_folder(folder: str, version: str) -> str:
-    """Where one version lies, in a folder of all."""
+    """The folder of one version, below the folder of all."""
     return f"{folder.partition('@')[0]}@{version}" if is_hub(folder) else f"{folder}/{version}"
 
 
 def named_version(folder: str) -> str:
-    """What stands where the version stands in a version's folder."""
+    """The part of a version's folder that is its version, or would be if `folder` is none."""
     return folder.rstrip("/").rpartition("@" if is_hub(folder) else "/")[2]

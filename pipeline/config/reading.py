@@ -42,12 +42,12 @@ def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> D
             next_step="corpusmill config example --short prints a small one",
         )
     try:
-        problems = _unseen(values, node)
+        problems = _control_characters(values, node)
         if not problems:
             return DatasetConfig.model_validate(values)
     except ValidationError as error:
         problems = [_explain(dict(problem), node) for problem in error.errors()]
-    except Exception as error:  # a validator may raise anything; one file must not take the others with it
+    except Exception as error:  # a validator may raise anything; one file must not break the others
         raise ConfigError("the configuration cannot be checked", where=where, got=type(error).__name__) from error
     more = (("more", f"{len(problems) - MOST_SHOWN:,} other errors"),) if len(problems) > MOST_SHOWN else ()
     raise ConfigError(
@@ -58,7 +58,7 @@ def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> D
     )
 
 
-def _unseen(values: Any, node: yaml.Node | None) -> list[tuple[str, str]]:
+def _control_characters(values: Any, node: yaml.Node | None) -> list[tuple[str, str]]:
     """(key path with its line, sentence) for every text that holds a control character."""
     signs = [(keys, sign[0]) for keys, text in _texts(values, ()) if (sign := CONTROL.search(text))]
     return [
@@ -68,7 +68,7 @@ def _unseen(values: Any, node: yaml.Node | None) -> list[tuple[str, str]]:
 
 
 def _texts(value: Any, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Every text among plain values, those of keys too, with the keys that lead to it."""
+    """Every text among plain values, keys included, with the keys that lead to it."""
     if isinstance(value, str):
         yield keys, value
     elif isinstance(value, dict):

@@ -11,8 +11,8 @@ from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Lo
 from corpusmill.section import Section
 
 LEAST_MINIMUM_BYTES = 7
-FORGOTTEN = "forgotten"  # the reason for which documents go that are on the list of `forget`
-LICENSE = r"^[a-z0-9][a-z0-9.+-]*$"  # as the hub names them: odc-by, cc-by-4.0, other
+FORGOTTEN = "forgotten"  # the drop reason of documents on the list of `forget`
+LICENSE = r"^[a-z0-9][a-z0-9.+-]*$"  # as the Hub names them: odc-by, cc-by-4.0, other
 LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"  # ISO 639-1 or 639-3
 
 
@@ -93,12 +93,12 @@ class IndexConfig(Section):
     @model_validator(mode="after")
     def _unigram_is_part_of_the_index(self) -> IndexConfig:
         if self.unigram and self.method != "suffix_array":
-            raise ValueError("unigram belongs to the suffix array: it needs method suffix_array")
+            raise ValueError("unigram is part of an infini-gram index: it needs method suffix_array")
         return self
 
 
 class StepConfig(Section):
-    """A step of the user's own: a function or class that decides about documents (docs/steps.md)."""
+    """A custom step: a function or class that keeps, drops or changes documents (docs/steps.md)."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -155,7 +155,7 @@ class ForgetConfig(Section):
 
 
 class ItemFieldsConfig(Section):
-    """Under which keys a benchmark's rows have what; "": they do not have it."""
+    """The keys of a benchmark's rows; "" if they have no such field."""
 
     question: Annotated[str, Field(min_length=1)] = "question"
     answer: str = "answer"
@@ -174,7 +174,7 @@ class BenchmarkConfig(Section):
 
 
 class DecontaminationConfig(Section):
-    """Documents that hold items of benchmarks, and what becomes of them."""
+    """Which benchmarks to search for, and what to do with documents that hold their items."""
 
     benchmarks: Annotated[list[BenchmarkConfig], Field(min_length=1)]
     action: Literal["remove", "cut", "annotate", "report"]
@@ -191,12 +191,12 @@ class DecontaminationConfig(Section):
         return self
 
     def changes_text(self) -> bool:
-        """Whether later stages see another text than without it."""
+        """Whether the action changes the text that later stages see."""
         return self.action in {"remove", "cut"}
 
 
 class TokenizerConfig(Section):
-    """Which vocabulary turns text into ids, and which ids stand around documents (pipeline/tokens/special.py)."""
+    """Which vocabulary turns text into ids, and which ids are put around documents (pipeline/tokens/special.py)."""
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^|\s]+$")]
     file: str | None = None
@@ -213,7 +213,7 @@ class TokenizerConfig(Section):
     special_ids: Literal["tokenizer", "tokshuf"] = "tokenizer"
 
     def path(self) -> str | None:
-        """Where the vocabulary lies, if the configuration says so: the file, or the name if that is a path."""
+        """The vocabulary's path, if the configuration has one: the file, or the name if that is a path."""
         return self.file or (self.name if self.name.endswith((".tiktoken", ".json", ".model")) else None)
 
 
@@ -246,7 +246,7 @@ class PackingConfig(Section):
 
 
 class FramingConfig(Section):
-    """Which special tokens stand around the whole documents of Megatron and Nanoset (pipeline/export/framing.py)."""
+    """Which special tokens are put around the whole documents of Megatron and Nanoset (pipeline/export/framing.py)."""
 
     eod: bool = True
     bos: bool = False
@@ -279,7 +279,7 @@ class EstimateConfig(Section):
 class LockConfig(Section):
     """What the tokenizer was when the configuration was locked; `corpusmill config lock` writes it.
 
-    `tokenizer_eot` is the token that ends a text, if a file beside the tokenizer had to say so.
+    `tokenizer_eot` is the token that ends a text, if it was read from a file beside the tokenizer.
     """
 
     tokenizer_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -287,12 +287,12 @@ class LockConfig(Section):
     tokenizer_eot: str = ""
 
     def settings(self) -> dict[str, str]:
-        """What of the lock can change a step's bytes."""
+        """The part of the lock that can change a step's bytes."""
         return self.model_dump(exclude=None if self.tokenizer_eot else {"tokenizer_eot"})
 
 
 class CardSource(Section):
-    """A source as its user states it."""
+    """A source, as the card names it."""
 
     name: Annotated[str, Field(min_length=1)]
     license: Annotated[str, Field(min_length=1)] | None = None
@@ -300,7 +300,7 @@ class CardSource(Section):
 
 
 class CardConfig(Section):
-    """What the dataset's card states that nobody can count."""
+    """What the dataset's card states beyond what can be counted."""
 
     license: Annotated[str, Field(pattern=LICENSE)] | None = None
     languages: Annotated[list[Annotated[str, Field(pattern=LANGUAGE)]], Field(min_length=1)] | None = None

@@ -9,7 +9,7 @@ import yaml
 
 from corpusmill.config.reading import EXAMPLE
 
-# Keys of the example that name a file or a digest of one's own.
+# Keys of the example that name a file or a digest of your own.
 PRINTED_AS_COMMENTS = ("  against:", "steps:", "decisions:", "forget:", "decontamination:", "budget:", "lock:", "card:")
 COMMENT_COLUMN = 32
 
@@ -57,17 +57,17 @@ def starter(
 
 
 def example_text() -> str:
-    """The long example, every key explained; keys that need something of one's own are comments."""
-    lines, above = [], ""  # what every line below a key that is hidden begins with, and more blanks
+    """The long example, every key explained; keys that need something of your own are comments."""
+    lines, hidden_indent = [], ""  # lines that begin with it are below a hidden key
     for line in EXAMPLE.read_text(encoding="utf-8").splitlines():
         if line.startswith(PRINTED_AS_COMMENTS):
-            above = line[: -len(line.lstrip())] + " "
-        elif not above or not line.startswith(above):
-            above = ""
-        lines.append(f"# {line}" if above else line)
+            hidden_indent = line[: -len(line.lstrip())] + " "
+        elif not hidden_indent or not line.startswith(hidden_indent):
+            hidden_indent = ""
+        lines.append(f"# {line}" if hidden_indent else line)
     return "\n".join(lines) + "\n"
 
 
 def _value(text: Any) -> str:
-    """A text as YAML writes it inside of a list, on one line."""
+    """A text as YAML writes it inside a list, on one line."""
     return yaml.safe_dump([text], default_flow_style=True, allow_unicode=True, width=1 << 20).strip()[1:-1]

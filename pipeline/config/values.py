@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, WrapValid
 from corpusmill.addresses import without_credentials
 from corpusmill.epochs import parse_amount
 
-# A scheduler counts a step's memory in GiB, ten times a shard's bytes for one of them, in 31 bits.
+# A scheduler stores the GiB of memory of a task in 31 bits, and one stage takes ten times a shard's bytes.
 LARGEST_SIZE = 1 << 50
 LARGEST_COUNT = 1 << 40
 
 
 def _size(value: object, read: Callable[[object], ByteSize]) -> ByteSize:
-    """ValueError for what pydantic's own reading of sizes lets escape: infinity, a list."""
+    """ValueError for values on which pydantic's size parser raises another error: infinity, a list."""
     try:
         return read(value)
     except (OverflowError, TypeError) as error:

@@ -3,7 +3,7 @@
     dataset.py   a dataset opened: its description, the records of an export, the deduplicated documents
     records.py   the records of one file of any export
     peek.py      one record, as ids and as text
-    merge.py     Megatron parts, or Nanoset files, as one
+    merge.py     Megatron parts, or Nanoset files, merged into one
     repair.py    two copies compared, and each repaired from the other
 
 Invariants: datasets are only read, except by `repair`, which writes exactly what `dataset.json` states.

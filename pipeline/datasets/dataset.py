@@ -33,7 +33,7 @@ class Dataset:
         return dict(self.description["vocabulary"])
 
     def files(self, kind: str) -> list[dict[str, Any]]:
-        """What is stated of each file of an export, or of `documents`: name, size_bytes, sha256, records, slots."""
+        """The entry of each file of an export, or of `documents`: name, size_bytes, sha256, records, slots."""
         return [file for file in self.description["files"] if file["name"].startswith(f"{kind}/")]
 
     def records(self, export: str) -> Iterator[NDArray[Any]]:

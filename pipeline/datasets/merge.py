@@ -1,15 +1,15 @@
 """Several Megatron parts as one, several Nanoset files as one: the tokens concatenated, the indexes rebuilt.
 
-In:  parts in the order they shall have (nothing is sorted here: p10 comes before p2 in the order of names).
+In:  parts in their final order (nothing is sorted here: by name, p10 would come before p2).
 Out: one part or file, byte for byte what writing all documents at once would have given; the inputs stay.
 
 Source: Megatron-LM tools/merge_datasets.py; datatrove pipeline/tokens/merger.py with shuffle=False.
 
 Price: the tokens are copied once, by the kernel: mapped window by window, and written where space was reserved before.
-On ext4 that takes 0.7 of the CPU time of copy_file_range, as cp has it, which moves pages through a pipe (given up: the
-sharing of blocks, for which parts would have to be whole blocks long). A merge of 4 GB runs at 0.9 of cp's speed, the
-start of Python included (benchmarks/merge.py). Memory is a window and a block of the index, however many documents
-there are (Megatron's tool holds 136 bytes a document at its peak).
+On ext4 that takes 0.7 of the CPU time of copy_file_range, which cp uses and which moves pages through a pipe (its block
+sharing would need parts that are whole blocks long). A merge of 4 GB runs at 0.9 of cp's speed, the start of Python
+included (benchmarks/merge.py). Memory is a window and a block of the index, however many documents there are
+(Megatron's tool holds 136 bytes a document at its peak).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from corpusmill.export.scan import BLOCK_DOCUMENTS
 WINDOW_BYTES = 4 << 20  # mapped at once
 WRITE_BYTES = 256 << 10  # with 1 MiB and more, ext4 was measured up to four times slower
 SUFFIXES = (".bin", ".ds")
-DATASET = "dataset.json"  # in which a build states what it is, beside the folders of its formats
+DATASET = "dataset.json"  # describes a finished dataset, beside the folders of its formats
 
 
 def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
-    """Merge what people name: Megatron prefixes (or their .bin or .idx), `.ds` files, or one folder of either.
+    """Merge Megatron prefixes (or their .bin or .idx), `.ds` files, or one folder of either.
 
     A folder's parts are taken in natural order (p2 before p10), others as given. See merge_parts and merge_files.
     """
@@ -71,7 +71,8 @@ def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
 
     Parts may hold several sequences a document and empty documents; boundaries keep them. Returns parts, sequences,
     documents and tokens. ConfigError for no part, for an output that is there, for parts of different widths or of
-    datasets with different vocabularies; VerificationError for a part whose index and tokens do not fit together.
+    datasets with different vocabularies, or whose tokens and index do not match; VerificationError for a malformed
+    index.
     """
     _ready_output(prefixes, output, (".bin", ".idx"))
     parts = [megatron.open_part(prefix) for prefix in prefixes]
@@ -117,8 +118,8 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
     """Merge `.ds` files, with their indexes, metadata and loss masks, into `output` (a path that ends in `.ds`).
 
     Returns parts, documents and tokens. ConfigError for no file, for an output that is there, for files of different
-    tokenizers or widths, for loss masks beside some files only or of another length than the tokens;
-    VerificationError for a file that does not fit its index.
+    tokenizers or widths or whose tokens and index do not match, for loss masks beside some files only or of another
+    length than the tokens; VerificationError for a malformed index or metadata.
     """
     _ready_output(paths, output, ("", ".index", ".metadata", ".loss"))
     files = [nanoset.open_file(path) for path in paths]
@@ -174,7 +175,7 @@ def _loss_masks(files: Sequence[nanoset.NanosetFile]) -> list[Path]:
 
 
 def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
-    """A mapped array block by block; pages that were read are let go, or a process would come to hold all of it."""
+    """A mapped array block by block; pages that were read are released, or memory would grow to the whole array."""
     mapped: object = items
     while isinstance(mapped, np.ndarray):
         mapped = mapped.base
@@ -197,7 +198,7 @@ def _concatenate(paths: Sequence[Path], data: BinaryIO) -> None:
 
 
 def _write_window(source: BinaryIO, first: int, size_bytes: int, data: BinaryIO) -> None:
-    """Append bytes [first, first + size_bytes) of a file; ValueError if they are not there any more."""
+    """Append bytes [first, first + size_bytes) of a file; ValueError if the file has become shorter."""
     flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
     with (
         mmap.mmap(source.fileno(), size_bytes, flags=flags, prot=mmap.PROT_READ, offset=first) as mapped,
@@ -210,17 +211,17 @@ def _write_window(source: BinaryIO, first: int, size_bytes: int, data: BinaryIO)
 
 
 def _require_one_vocabulary(paths: Sequence[Path]) -> None:
-    """ConfigError if files lie in datasets of ours, `<dataset>/<format>/<file>`, whose vocabularies differ.
+    """ConfigError if files lie in finished datasets, `<dataset>/<format>/<file>`, whose vocabularies differ.
 
-    Two vocabularies of one size have one width, and an index of Megatron's does not name its tokenizer.
+    Vocabularies of one size have one token width, and Megatron's index does not name its tokenizer.
     """
-    stated = [(path, words) for path in paths if (words := _vocabulary_said(path.absolute().parent.parent / DATASET))]
+    stated = [(path, words) for path in paths if (words := _stated_vocabulary(path.absolute().parent.parent / DATASET))]
     for path, words in stated:
         if words != stated[0][1]:
             raise _differ("parts have different vocabularies", stated[0][0], stated[0][1], path, words)
 
 
-def _vocabulary_said(dataset: Path) -> str:
+def _stated_vocabulary(dataset: Path) -> str:
     """The vocabulary that a dataset states, in words; "" where there is none."""
     if not dataset.is_file():
         return ""
@@ -255,15 +256,15 @@ def _differ(what: str, first: Path, expected: object, other: Path, got: object) 
 
 
 def _ready_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
-    """Make the output's folder; ConfigError if nothing is to be merged, or a file of the output is there."""
+    """Make the output's folder; ConfigError if there is nothing to merge, or a file of the output exists."""
     if not inputs:
         raise ConfigError("there is nothing to merge", where=output, expected="at least one part", got="none")
-    there = [path for suffix in suffixes if (path := output.with_name(output.name + suffix)).exists()]
-    if there:
+    existing = [path for suffix in suffixes if (path := output.with_name(output.name + suffix)).exists()]
+    if existing:
         raise ConfigError(
             "the output already exists; a trainer's index cache would not notice new content under an old name",
-            where=there[0],
+            where=existing[0],
             expected="a new name",
-            got=f"{there[0].stat().st_size:,} bytes",
+            got=f"{existing[0].stat().st_size:,} bytes",
         )
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -39,16 +39,16 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
     """Read record `record` of an output file and decode it with the tokenizer that its dataset, or `config`, names.
 
     A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy`, or a `.bin` without its `.idx`, is one
-    stream, of which `record` is the first token shown. Without `config`, a vocabulary that the dataset's name for it
-    does not find leaves the ids without text. SourceError for another kind of file or one outside a finished dataset,
+    stream, of which `record` is the first token shown. Without `config`, ids have no text if the vocabulary cannot be
+    loaded by the name that the dataset states. SourceError for another kind of file or one outside a finished dataset,
     PermanentError for a record that is not there, VerificationError for a damaged file, TokenizerError for a `config`
     with another tokenizer than the dataset's.
     """
-    named = dataset_above(path).vocabulary
-    records, ids = _read(path, record, named["dtype"])
+    vocabulary = dataset_above(path).vocabulary
+    records, ids = _read(path, record, vocabulary["dtype"])
     shown = ids[:tokens]
     try:
-        tokenizer = _tokenizer(path, named, config)
+        tokenizer = _tokenizer(path, vocabulary, config)
     except (TokenizerError, TransientError) as error:
         if config:
             raise
@@ -76,16 +76,16 @@ def _within(path: Path, record: int, records: int) -> int:
     return record
 
 
-def _tokenizer(path: Path, named: dict[str, Any], config: DatasetConfig | None) -> Tokenizer:
+def _tokenizer(path: Path, vocabulary: dict[str, Any], config: DatasetConfig | None) -> Tokenizer:
     if config is None:
-        revision = named.get("revision") or None
-        return load_tokenizer(named["name"], sha256=named["sha256"], revision=revision, engine="reference")
+        revision = vocabulary.get("revision") or None
+        return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], revision=revision, engine="reference")
     tokenizer = configured_tokenizer(config, engine="reference")
-    if tokenizer.sha256 != named["sha256"]:
+    if tokenizer.sha256 != vocabulary["sha256"]:
         raise TokenizerError(
             "the configuration names another tokenizer than the dataset's",
             where=path,
-            expected=f"{named['name']}, sha256 {named['sha256']}",
+            expected=f"{vocabulary['name']}, sha256 {vocabulary['sha256']}",
             got=f"{tokenizer.name}, sha256 {tokenizer.sha256}",
             next_step="give the configuration that built this dataset",
         )

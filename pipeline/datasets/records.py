@@ -26,7 +26,7 @@ def open_stream(path: Path, dtype: str) -> NDArray[Any] | None:
 
 
 def open_documents(path: Path) -> tuple[int, Callable[[int], NDArray[Any]]]:
-    """How many documents a `.bin` or `.ds` holds, and what gives the ids of one. SourceError for another file."""
+    """(documents in a `.bin` or `.ds`, function that gives the ids of one). SourceError for another file."""
     if path.suffix in {".bin", ".idx"}:
         part = open_part(path.with_suffix(""))
         return part.documents, part.document

@@ -1,12 +1,12 @@
 """Two copies of one dataset version compared file by file, and each repaired from the other.
 
-A copy is `<destination>/<name>/<version>`, or `<destination>/<name>`, whose latest.json names the version. What every
-file must be follows from either copy's dataset.json, if it hashes to the version in the folder's name (delivered.py).
-No work folder and no configuration is needed: a copy may be all that is left.
+A copy is `<destination>/<name>/<version>`, or `<destination>/<name>`, whose latest.json names the version. Either
+copy's dataset.json states every file's sha256, if it hashes to the version in the folder's name (delivered.py). Neither
+work folder nor configuration is needed: a copy may be all that is left.
 
-Files in folders are read and digested. An object is right if a right file at the other place has the checksum that the
-store computed of the object (md5 of an ETag, crc32c); every other object is read, whatever sha256 was noted with it. A
-file that is wrong at both places cannot be repaired.
+Files in folders are read and digested. An object is intact if an intact file at the other place has the checksum that
+the store computed for the object (md5 of an ETag, crc32c); every other object is read, whatever sha256 its metadata
+states. A file that is damaged at both places cannot be repaired.
 
 Price: one or two passes over every file in a folder, and over objects where no folder has the same file; what is
 repaired passes through this machine once.
@@ -32,7 +32,7 @@ THREADS = 4
 
 @dataclass(frozen=True)
 class Copy:
-    """One place that holds a version; `digests` is the sha256 of each of its files that is there and has one."""
+    """One place that holds a version; `digests`: the sha256 of each file of the version here, None if it is missing."""
 
     store: Store
     version: str
@@ -41,7 +41,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Compared:
-    """What every file must be, and which are wrong or missing at the first and at the second place."""
+    """The sha256 that every file must have, and the files wrong or missing at the first and at the second place."""
 
     first: Copy
     second: Copy
@@ -51,7 +51,7 @@ class Compared:
 
     @property
     def wrong_at_both(self) -> list[str]:
-        """Files that neither place can give."""
+        """Files that are intact at neither place."""
         return sorted(set(self.wrong_first) & set(self.wrong_second))
 
 
@@ -60,7 +60,8 @@ def compare_copies(
 ) -> Compared:
     """Digest both copies.
 
-    SourceError where there is none, VerificationError for two versions and where no dataset.json can be trusted.
+    SourceError if one is missing, VerificationError if they are of different versions or neither dataset.json is
+    intact.
     """
     stores = [version_store(first, first_endpoint_url), version_store(second, second_endpoint_url)]
     versions = [named_version(store.folder) for store in stores]
@@ -78,7 +79,7 @@ def compare_copies(
 
 
 def repair_copies(compared: Compared) -> tuple[int, int]:
-    """Put right at each place what the other has; (files repaired at the first, at the second).
+    """Repair each place from the other; returns (files repaired at the first, at the second).
 
     VerificationError, before anything is written, if a file is wrong at both.
     """
@@ -135,7 +136,7 @@ def _digests(store: Store, other: Store, wanted: dict[str, str]) -> dict[str, st
 
 
 def _digest(store: Store, other: Store, name: str, sha256: str) -> str | None:
-    """The sha256 of what lies there under that name; None if nothing does."""
+    """The sha256 of a file or object; None if it does not exist."""
     if is_local(store.folder):
         return store.digest(name)
     file = store.stat(name)
@@ -144,24 +145,24 @@ def _digest(store: Store, other: Store, name: str, sha256: str) -> str | None:
 
 
 def _give(source: Store, target: Copy, names: tuple[str, ...], sums: dict[str, str]) -> int:
-    """Copy files from one place to the other, dataset.json last; content that is there already gets a second name."""
-    there = {sha256: name for name, sha256 in target.digests.items() if sha256 == sums[name]}
+    """Copy files from one place to the other, dataset.json last; content that the target has is copied in place."""
+    name_of = {sha256: name for name, sha256 in target.digests.items() if sha256 == sums[name]}
     for name in sorted(names, key=lambda name: (name == DATASET, name)):
         sha256 = sums[name]
-        if sha256 in there:
-            target.store.copy(there[sha256], name)
+        if sha256 in name_of:
+            target.store.copy(name_of[sha256], name)
         elif is_local(source.folder):
             target.store.receive(Path(source.folder, name), name, sha256)
         else:
             _carry(source, target.store, name, sha256)
         if _digest(target.store, source, name, sha256) != sha256:
             raise CorruptDataError("a repaired file has the wrong content", where=f"{target.store.folder}/{name}")
-        there[sha256] = name
+        name_of[sha256] = name
     return len(names)
 
 
 def _carry(source: Store, target: Store, name: str, sha256: str) -> None:
-    """From a store to another by way of this machine's disk."""
+    """Copy from one store to another through this machine's disk."""
     file = source.stat(name)
     if file is None:
         raise SourceError("a file vanished while it was copied for a repair", where=f"{source.folder}/{name}")

@@ -1,4 +1,4 @@
-"""What each character is to a word: one number a code point, from Python's Unicode tables.
+"""The part that each character plays in words: one number per code point, from Python's Unicode tables.
 
 A character is replaced by the compatibility decomposition (NFKD) of its case folding, character by character, so that
 NFC, NFD, NFKC and NFKD of a text, in any case, give the same words:
@@ -7,7 +7,7 @@ NFC, NFD, NFKC and NFKD of a text, in any case, give the same words:
     bits 21 to 24   its kind: LETTER, MARK, ...
     bits 25 to 31   how many characters its expansion has; 0: one, in bits 0 to 20
 
-The table belongs to the Unicode version of the Python that made it, and is stored with the seeds: a text is always
+The table depends on the Unicode version of the Python that made it, so it is stored with the seeds: a text is always
 read with the table that the benchmarks were read with.
 """
 
@@ -30,7 +30,7 @@ IGNORED = -1  # an expansion of no characters, whose only entry is NOTHING
 NOTHING = (1 << 32) - 1
 
 _KINDS = {
-    **dict.fromkeys("-\u00ad\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", HYPHEN),  # a soft hyphen is one, too
+    **dict.fromkeys("-\u00ad\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", HYPHEN),  # including the soft hyphen
     **dict.fromkeys("'\u2018\u2019\u02bc\u2032\uff07", APOSTROPHE),
     **dict.fromkeys("\n\r\v\f\u0085\u2028\u2029", NEWLINE),
     **dict.fromkeys("0123456789", DIGIT),
@@ -65,12 +65,12 @@ for _first, _last in SCRIPTS_BY_CHARACTERS:
 
 
 def fold(character: str) -> str:
-    """What stands for a character in a word."""
+    """The characters that replace a character in a word."""
     return unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", character).casefold())
 
 
 def kind_of(character: str) -> int:
-    """What a character is to the word that it stands in or beside."""
+    """The kind of a character, one of KINDS, or IGNORED."""
     kind = _KINDS.get(character)
     if kind is not None:
         return kind
@@ -90,7 +90,7 @@ def _is_variation_selector(character: str) -> bool:
 def character_table() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """`table` uint32 (CODE_POINTS,) and `expansions` uint32 (n,): table entries of single characters, as above.
 
-    The UTF-8 of no text holds surrogates: they, and what is not assigned, are OTHER.
+    Surrogates, which UTF-8 never holds, and unassigned code points are OTHER.
     """
     table = np.zeros(CODE_POINTS, np.uint32)
     expansions: list[int] = []

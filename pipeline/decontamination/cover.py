@@ -1,10 +1,10 @@
 """How many words of a sequence one place of a text covers.
 
-From every seed in a window of the text the words are compared along both sides: as long as they agree, and behind up to
-`MOST_SKIPPED` words that do not, on either side, if `SHORT_RUN` words agree there. A word of the sequence counts once,
-as much as the rarest run of `seed_words` words (of SHORT_RUN, where no more agree) that it was met in.
+From every seed in a window of the text, words are compared in both directions as long as they agree, and past up to
+`MOST_SKIPPED` differing words on either side if `SHORT_RUN` words agree after them. A word of the sequence counts once,
+with the weight of the rarest matching run of `seed_words` words (of SHORT_RUN, where no more agree) that holds it.
 
-The window begins at a seed and has 1.5 words for each of the sequence, and ten. Both the question alone and the
+The window begins at a seed and has 1.5 times as many words as the sequence, plus ten. Both the question alone and the
 question with its answer are looked at; an answer counts near words of its question, or if it covers `LONG_ANSWER`
 words by itself.
 """
@@ -45,7 +45,7 @@ def _run_length(words: Any, low: Any, high: Any, item: Any, stop: Any, t: Any, j
 
 @inlined
 def _mark(cover: Any, weights: Any, first: Any, end: Any, seed_words: Any) -> None:
-    """The words [first, end) of the sequence stand in the text in a row."""
+    """Mark the words [first, end) of the sequence, which the text holds in a row, as covered."""
     column, size = (SEED, seed_words) if end - first >= seed_words else (SHORT, SHORT_RUN)
     for begin in range(first, end - size + 1):
         for j in range(begin, begin + size):
@@ -57,7 +57,7 @@ def _walk(
     words: Any, low: Any, high: Any, item: Any, stop: Any, t: Any, j: Any, step: Any, seed_words: Any,
     weights: Any, cover: Any,
 ) -> Any:  # fmt: skip
-    """Go on from the first words (t, j) behind a run; returns the last word of the text that agreed."""
+    """Continue a run from the next words (t, j); returns the last word of the text that agreed."""
     last = t - step
     going = True
     while going:

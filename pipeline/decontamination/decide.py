@@ -1,4 +1,4 @@
-"""From seeds that were met to hits: the places of a text that cover enough of an item."""
+"""From seeds in a text to hits: the places of a text that cover enough of an item."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from corpusmill.kernels import inlined, kernel
 
 LEAST_WORDS = 5
 LEAST_TELLING = 2.5
-VARIANTS = 8  # sequences that may share a word before it tells less that one of them is there
-WEIGHED, COUNTED = range(2)  # a word counts what it tells by itself; or one, if it is in no common phrase
+VARIANTS = 8  # sequences that may share a word before the word counts as weaker evidence for one of them
+WEIGHED, COUNTED = range(2)  # a word counts its own weight; or 1, if it is in no common phrase
 RULES = {
     "default": (
         (WEIGHED, 1.8, 0.95),
@@ -28,7 +28,7 @@ RULES = {
     ),
     "strict": ((WEIGHED, LEAST_TELLING, 0.8),),
 }
-"""(measure, how much the covered words amount to, share of the sequence by the same measure): each row is enough.
+"""(measure, least sum over the covered words, least share of the sequence by the same measure): one row suffices.
 Chosen on one half of a labelled set and reported on the other: benchmarks/decontamination.py."""
 
 
@@ -47,7 +47,7 @@ of its weight."""
 
 
 def threshold_of(text: str) -> str | float:
-    """A threshold as people write it; ConfigError for another."""
+    """Parse a threshold: default, strict or a share in (0, 1]; ConfigError for anything else."""
     try:
         threshold = text if text in RULES else float(text)
     except ValueError:
@@ -68,9 +68,9 @@ def rules_of(threshold: str | float) -> NDArray[np.float64]:
 
 
 def too_little(seeds: Seeds, margin: float = 0.0) -> NDArray[np.bool_]:
-    """bool (sequences,): those that not even a copy is a hit of, as they are too short or tell too little.
+    """bool (sequences,): those of which not even a copy is a hit, because they are too short or too common.
 
-    `margin`: how much more than enough still counts as too little.
+    `margin`: added to the weight that a sequence must have.
     """
     telling = (seeds.weights[:, ALONE] * np.minimum(1, VARIANTS * seeds.weights[:, RAREST])).astype(np.float64)
     ends = np.concatenate([np.zeros(1), np.cumsum(telling)])
@@ -162,7 +162,9 @@ def _best_at(
 
 @kernel
 def _next_run(met: Any, match: Any, end: Any) -> Any:
-    """The first match behind one that does not continue its run: windows from inside of a run see what its own sees."""
+    """The first match behind one that does not continue its run: windows from inside a run cover no more than its
+    first.
+    """
     match += 1
     while match < end and met[match, 2] == met[match - 1, 2] + 1 and met[match, 3] == met[match - 1, 3] + 1:
         match += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,12 +22,12 @@ from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 from corpusmill.documents.jsonl import read_documents
 from corpusmill.errors import BalanceError, ConfigError, full_device_explained
 from corpusmill.sources.copies import each_file
-from corpusmill.storage import StoredFile, Wanted, list_sources, open_location, open_once
+from corpusmill.storage import StoredFile, Wanted, fetch, list_sources, open_location, open_once
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Where a benchmark lies, and which of its columns count."""
+    """Where a benchmark is, and which of its columns to read."""
 
     name: str
     path: str
@@ -40,7 +41,7 @@ class Benchmark:
 
 
 def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[Item], str]:
-    """A benchmark's items and the sha256 of its files, one behind the other.
+    """A benchmark's items, and the sha256 of its files concatenated.
 
     Errors as `read_items` raises them; ConfigError for a benchmark that is not the pinned one.
     """
@@ -65,6 +66,24 @@ def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[
     return items, digest.hexdigest()
 
 
+def save_files(files: list[StoredFile], folder: Path, endpoint_url: str | None) -> None:
+    """Fetch a benchmark's files, verified, into a folder that is a benchmark of the same sha256.
+
+    StorageFullError for a full disk; errors as `fetch` raises them.
+    """
+    with full_device_explained("no space left for a benchmark", where=folder, next_step="free space on that device"):
+        for file in files:
+            store, name = open_location(file.location, endpoint_url=endpoint_url)
+            path = folder / file.name
+            fetch(store, Wanted(name, file.size_bytes, file.identity), path, path.with_name(path.name + ".partial"))
+
+
+def hub_commit(files: list[StoredFile]) -> str:
+    """The commit of the Hub dataset that the files were listed in; "" for files elsewhere."""
+    named = re.match(r"hf://datasets/[^@]+@([0-9a-f]{40})/", files[0].location)
+    return named[1] if named else ""
+
+
 def _require_all(items: list[Item], rows: int, path: str) -> None:
     if len(items) != rows:
         raise BalanceError(
@@ -78,7 +97,7 @@ def _require_all(items: list[Item], rows: int, path: str) -> None:
 
 @dataclass
 class Searched:
-    """What a search went through, and which items it met how often."""
+    """What a search has read, and how often it found each item."""
 
     documents: int = 0
     text_bytes: int = 0
@@ -99,8 +118,8 @@ def search_files(
 ) -> Searched:
     """Search the documents of files of JSON lines and write `hits`: JSON lines, one for each item of each place.
 
-    `file`, `line` (from 1) and `id` name the document, `begin` and `end` are bytes of its text as UTF-8. Lines that are
-    no documents are counted. SourceError for an input that is not there, StorageFullError for a full disk.
+    `file`, `line` (from 1) and `id` name the document, `begin` and `end` are bytes of its text as UTF-8. Malformed
+    lines are counted. SourceError for a missing input, StorageFullError for a full disk.
     """
     by_sequence = entries_by_sequence(entries)
     searched = Searched()
@@ -118,7 +137,7 @@ def search_files(
 
 
 def entries_by_sequence(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
-    """Which items each sequence belongs to."""
+    """{sequence: the items that have it}."""
     by_sequence: dict[int, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_sequence[entry.sequence].append(entry)
@@ -137,9 +156,9 @@ def _search(
     for batch in read_documents(stream, source=name, text_field=text_field, id_field=id_field):
         bounds = batch.bounds.astype(np.uint64)
         identities = batch.each_id()
-        met = set()
+        texts_hit = set()
         for hit in searcher.search(batch.text, bounds[:-1] + np.uint64(1), bounds[1:]):
-            met.add(hit.text)
+            texts_hit.add(hit.text)
             for entry in entries[hit.sequence]:
                 searched.hits[entry.benchmark, entry.item] += 1
                 yield {
@@ -154,5 +173,5 @@ def _search(
                 }
         searched.documents += batch.documents
         searched.text_bytes += len(batch.text) - batch.documents
-        searched.documents_hit += len(met)
+        searched.documents_hit += len(texts_hit)
         searched.rejected.update(rejection.reason.value for rejection in batch.rejections)

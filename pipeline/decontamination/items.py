@@ -1,4 +1,4 @@
-"""Benchmarks as they lie in files: JSON lines or parquet, a row an item."""
+"""Reads benchmarks from files: JSON lines or parquet, one item per row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ PARQUET = ".parquet"
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The columns of a benchmark; an empty name: it has none. Only the question must be in every row."""
+    """The columns of a benchmark; an empty name means no such column. Only the question is required, in at least one
+    row.
+    """
 
     question: str = "question"
     answer: str = "answer"
@@ -37,23 +39,23 @@ class Item:
 
 
 def read_items(stream: BinaryIO, path: str, benchmark: str, fields: Fields) -> Iterator[Item]:
-    """The items of one file as stored. A blank line is none; an item may be empty.
+    """The items of one file as stored. Blank lines are skipped; an item may be empty.
 
-    ConfigError if the file cannot be read, a row is no object, or no row has a question: under a wrong name a
+    ConfigError if the file cannot be read, a row is not an object, or no row has a question: with a wrong key, a
     benchmark would find nothing.
     """
-    asked = False
+    has_question = False
     for number, row in enumerate(_table_rows(stream, path) if path.endswith(PARQUET) else _lines(stream, path), 1):
         if row is None:
             continue
         if not isinstance(row, dict):
             raise _unreadable(f"{path}, row {number:,}", "a JSON object", f"a {type(row).__name__}")
         question, answer, passage = (row.get(name) for name in (fields.question, fields.answer, fields.passage))
-        asked = asked or question is not None
+        has_question = has_question or question is not None
         identity = row.get(fields.id)
         name = str(number) if identity is None or identity == "" else str(identity)
         yield Item(benchmark, name, _text(question), _text(answer), _text(passage))
-    if not asked:
+    if not has_question:
         raise _unreadable(path, f"rows with a question under the key {fields.question!r}", "none")
 
 

@@ -1,4 +1,4 @@
-"""How much runs of words tell: little where many items have them, nothing where they are common phrases."""
+"""Weights of runs of words: low for runs in many items, zero for common phrases."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def run_keys(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Every run of some words that lies in one sequence, sorted by key, then place.
+    """Every run of words within one sequence, sorted by key, then place.
 
-    `keys` uint64; `places` int64, its first word; `weights` float32, 0 for what is common, and where a sequence has a
-    run a second time.
+    `keys` uint64 (n,); `places` int64 (n,), the run's first word; `weights` float32 (n,), 0 for common runs and for the
+    second occurrence of a run in a sequence.
     """
 
     keys: NDArray[np.uint64]
@@ -58,7 +58,7 @@ class Runs:
     weights: NDArray[np.float32]
 
     def by_place(self, words: int) -> NDArray[np.float32]:
-        """float32 (words,): how much the run that begins at each word tells."""
+        """float32 (words,): the weight of the run that begins at each word."""
         by_place = np.zeros(words, np.float32)
         by_place[self.places] = self.weights
         return by_place
@@ -67,7 +67,8 @@ class Runs:
 def find_runs(words: NDArray[np.uint64], bounds: NDArray[np.int64], size: int, common: NDArray[np.bool_]) -> Runs:
     """The runs of `size` words of the sequences `words[bounds[i] : bounds[i + 1]]`.
 
-    `common` bool (words,): whether a common run begins there (`begins_common`); one of common runs alone tells nothing.
+    `common` bool (words,): whether a common run begins there (`begins_common`); a run of nothing but common runs has
+    weight 0.
     """
     owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     keys = run_keys(words, size)
@@ -97,7 +98,7 @@ def begins_common(words: NDArray[np.uint64], common: NDArray[np.uint64]) -> NDAr
 
 
 def is_among(values: NDArray[np.uint64], few: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which of many values are among a few, which ascend; np.isin sorts the many."""
+    """bool (values,): which of many values are among `few`, ascending. Unlike np.isin, this does not sort the many."""
     places = np.minimum(np.searchsorted(few, values), len(few) - 1)
     among: NDArray[np.bool_] = few[places] == values
     return among

@@ -1,4 +1,4 @@
-"""Which seeds a text meets: one rolling hash and one look into a filter a word, and seldom more."""
+"""Finds the seeds in a text: per word one rolling hash and one filter lookup, rarely more."""
 
 from __future__ import annotations
 

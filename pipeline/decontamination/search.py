@@ -1,4 +1,4 @@
-"""Searches texts for the items of benchmarks, and says where."""
+"""Searches texts for the items of benchmarks, and returns where they are."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BATCH_WORDS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A place of a text that holds an item, or enough of one.
+    """A place of a text that covers enough of an item.
 
     `text`        which of the texts
     `sequence`    which sequence of the index (Entry tells the items)
     `begin`, `end`  bytes of the text's UTF-8
-    `share`       how much of the sequence the place covers, rare words weighing more
+    `share`       share of the sequence that the place covers, by weight: rare words weigh more
     `words`       how many of the sequence's words it covers
     """
 
@@ -46,9 +46,9 @@ class Searcher:
         self._finder = WordFinder(seeds.characters, seeds.expansions)
 
     def search(self, text: NDArray[np.uint8], starts: Places, ends: Places) -> Iterator[Hit]:
-        """The hits of the texts `text[starts[i] : ends[i]]`, one behind the other, by text, place and sequence.
+        """The hits of the texts `text[starts[i] : ends[i]]`, in text order, by text, place and sequence.
 
-        A text is searched as a whole, several small ones at once: memory is some 10 bytes a byte of the longest text.
+        A text is searched as a whole, small ones together: memory is some 10 bytes per byte of the longest text.
         """
         first = 0
         while first < len(starts):
@@ -57,7 +57,7 @@ class Searcher:
             first = last
 
     def covered(self, hit: Hit, passage: bytes) -> list[list[int]]:
-        """[begin, end) of the bytes of a hit's passage that the sequence has, too, three words in a row or more."""
+        """[begin, end) of the bytes of a hit's passage that the sequence shares, in runs of SHORT_RUN words or more."""
         text = np.frombuffer(passage, np.uint8)
         words = self._finder.find(text, np.zeros(1, np.uint64), np.array([len(text)], np.uint64))
         first, end = self._seeds.bounds[[hit.sequence, hit.sequence + 1]].tolist()
@@ -72,7 +72,9 @@ class Searcher:
         ]
 
     def met_alone(self) -> tuple[NDArray[np.bool_], int]:
-        """What is met in texts of nothing but each sequence's own words: bool (sequences,), and how many seeds."""
+        """Search each sequence for itself: bool (sequences,) of those that are hits, and how many of their seeds were
+        found.
+        """
         seeds = self._seeds
         bounds = seeds.bounds.astype(np.int64)
         met = np.zeros(seeds.sequences, np.bool_)

@@ -1,23 +1,23 @@
-"""The seeds of benchmarks: which runs of words begin a search, where they stand in which item, how much they tell.
+"""The seeds of benchmarks: the runs of words that start a comparison, their places in items, and their weights.
 
 A folder of arrays, mapped read-only, so that all workers of a machine share one copy:
 
-    keys        u64  a seed each, ascending: the mixed hash of `seed_words` words
+    keys        u64  one per seed, ascending: the mixed hash of `seed_words` words
     first       u32  keys + 1: the postings of seed i are those from first[i] to first[i + 1]
-    postings    u32  (n, 2): sequence, word of it where the seed begins
+    postings    u32  (n, 2): sequence, the word in it where the seed begins
     buckets     u32  where the keys with each value of the upper bits begin
     filter      u8   a bit for each value of still more upper bits, 16 to 32 a key: most words end here
     words       u64  the words of all sequences, back to back
-    weights     f32  (words, 4): how much each tells by itself; how rare the rarest run of `seed_words` words is that
-                     it is part of; how rare those of `seed_words` and of SHORT_RUN words are that begin there
+    weights     f32  (words, 4): the word's own weight; the rarity of the rarest run of `seed_words` words that holds
+                     it; the rarities of the runs of `seed_words` and of SHORT_RUN words that begin there
     bounds      u32  sequences + 1: where their words begin
-    questions   u32  a sequence each: how many of its words are the question's; all of a passage's
-    characters, expansions    the table that all of it was read with (characters.py)
+    questions   u32  one per sequence: how many of its words are the question's; all of them in a passage
+    characters, expansions    the table that texts are read with (characters.py)
     index.json  version, settings, counts; items.jsonl: sequence, benchmark, item, line
 
-A sequence is what several items may share: a question followed by its answer, or a passage. What occurs in more than
-`MOST_SEQUENCES` sequences, or in the table of common phrases, tells nothing and is no seed; else n sequences that share
-a run of words leave 1 / sqrt(n) of its weight. Nothing depends on the text that is searched.
+A sequence, which several items may share, is a question followed by its answer, or a passage. A run of words in more
+than `MOST_SEQUENCES` sequences, or of common phrases only, has no weight and is no seed; the weight of one in n
+sequences is 1 / n. Nothing depends on the text that is searched.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from corpusmill.errors import CorruptDataError
 VERSION = 2
 SHORT_RUN = 3  # words that count beside a seed of the same item
 COMMON = Path(__file__).with_name("common.txt")
-COMMON_WORD, IN_PHRASE, CHARACTER = 0.3, 0.1, 0.5  # what they weigh, any other word 1
+COMMON_WORD, IN_PHRASE, CHARACTER = 0.3, 0.1, 0.5  # their weights; any other word has 1
 INDEX_FILE, ITEMS_FILE = "index.json", "items.jsonl"
 BATCH_CHARACTERS = 1 << 22
 FILTER_BITS_A_KEY = 16
@@ -67,7 +67,7 @@ class Seeds:
 
     def __post_init__(self) -> None:
         for _, array in self.arrays():
-            array.flags.writeable = False  # as mapped ones are: numba compiles for each kind
+            array.flags.writeable = False  # like mapped arrays, because numba compiles writable arrays separately
 
     @property
     def sequences(self) -> int:
@@ -75,11 +75,11 @@ class Seeds:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays but the table of characters."""
+        """The size of all arrays except the table of characters."""
         return sum(array.nbytes for name, array in self.arrays() if name not in {"characters", "expansions"})
 
     def arrays(self) -> list[tuple[str, NDArray[Any]]]:
-        """Each with its name."""
+        """Each array with its name."""
         return [(field.name, getattr(self, field.name)) for field in fields(self) if field.name != "seed_words"]
 
 
@@ -100,7 +100,7 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """That an item has a sequence. `part`: "item" (question and answer) or "passage"."""
+    """An item and one of its sequences. `part`: "item" (question and answer) or "passage"."""
 
     sequence: int
     benchmark: str
@@ -109,7 +109,7 @@ class Entry:
 
 
 def build_seeds(items: Iterable[Item], seed_words: int) -> tuple[Seeds, list[Entry]]:
-    """The index of all items of all benchmarks."""
+    """The index of all items of all benchmarks, and the entry of each sequence of each item."""
     finder = WordFinder(*character_table())
     numbers: dict[tuple[bytes, int], int] = {}
     entries: list[Entry] = []
@@ -150,7 +150,7 @@ def _indexed(
         alone[np.flatnonzero(common) + behind] = IN_PHRASE
     runs, short = find_runs(words, bounds, seed_words, common), find_runs(words, bounds, SHORT_RUN, common)
     rarity, short_rarity = runs.by_place(len(words)), short.by_place(len(words))
-    most = rarity.copy()  # of the runs that a word is part of
+    most = rarity.copy()  # of the runs that hold a word
     for behind in range(1, min(seed_words, len(words))):
         np.maximum(most[behind:], rarity[: len(words) - behind], out=most[behind:])
     telling = runs.weights > 0
@@ -192,7 +192,7 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 def _quadruples(first: NDArray[np.int64]) -> Iterator[list[int]]:
-    """Where the words of question, answer and passage of each item begin, and where its last one ends."""
+    """For each item: where the words of its question, answer and passage begin, and where its last word ends."""
     places = first.tolist()
     return (places[at : at + 4] for at in range(0, len(places) - 1, 3))
 
@@ -216,7 +216,7 @@ def write_seeds(folder: Path, seeds: Seeds, entries: list[Entry]) -> None:
 
 
 def open_seeds(folder: Path) -> Seeds:
-    """Map an index. CorruptDataError if a file is missing or has another size than `index.json` says."""
+    """Map an index. CorruptDataError if a file is missing or has another size than `index.json` states."""
     try:
         about = json.loads((folder / INDEX_FILE).read_bytes())
         arrays = {name: _mapped(folder / name, _DTYPES[name], shape) for name, shape in about["arrays"].items()}
@@ -238,5 +238,5 @@ def _mapped(path: Path, dtype: str, shape: list[int]) -> NDArray[Any]:
 
 
 def read_entries(folder: Path) -> list[Entry]:
-    """Which items have which sequences, of a written index."""
+    """The entries of a written index."""
     return [Entry(**orjson.loads(line)) for line in (folder / ITEMS_FILE).read_bytes().splitlines()]

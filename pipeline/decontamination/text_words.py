@@ -1,14 +1,13 @@
-"""Texts to words: a hash and a place in the bytes of each.
+"""Splits texts into words: the hash of each word, and its place in the text's bytes.
 
 A word is a run of letters, digits and marks, folded (characters.py); a character of a script without spaces is a word
-by itself, with the marks behind it. A word goes on over
+by itself, with the marks behind it. A word continues across
 
 * a hyphen or an apostrophe between two letters (well-known, it's),
 * a comma or a point between two digits (80,000),
-* a hyphen at the end of a line, the space behind it and what the next line is indented by.
+* a hyphen at the end of a line, with the space behind it and the next line's indentation.
 
-So line breaks, punctuation that is left out, typography, markdown and case change no word. Whatever stands in no word
-is skipped.
+So line breaks, missing punctuation, typography, markdown and case change no word. Characters outside words are skipped.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ Places = NDArray[np.uint64]
 MOST_WORDS_A_BYTE = 2  # U+3316, three bytes, stands for six characters of Katakana
 LARGEST_BATCH = 1 << 31
 
-# Where a word stands behind a character, and what the next one does: the state that follows, and whether it is part of
-# the word, as its first or not.
+# The state of the word after each character. A transition holds the next state, _PART if the character belongs to a
+# word, and _FIRST if it begins one.
 STATES = 9
 _CLOSED, _INSIDE, _IN_NUMBER, _HYPHEN, _APOSTROPHE, _MARK, _HYPHEN_SPACE, _HYPHEN_NEWLINE, _CHARACTER = range(STATES)
 _PART, _FIRST = 16, 32
@@ -97,7 +96,7 @@ class Words:
 
 
 class WordFinder:
-    """Finds words with the table of one index, in buffers that are used again: Words hold until the next call."""
+    """Finds words with the table of one index, in reused buffers: the Words of a call are valid until the next call."""
 
     def __init__(self, table: NDArray[np.uint32], expansions: NDArray[np.uint32]) -> None:
         self.characters, self.expansions = table.view(), expansions.view()
@@ -107,7 +106,7 @@ class WordFinder:
         self._places = np.empty((2, 0), np.uint32)
 
     def find(self, text: NDArray[np.uint8], starts: Places, ends: Places) -> Words:
-        """The words of the texts `text[starts[i] : ends[i]]`, UTF-8, which stand one behind the other.
+        """The words of the texts `text[starts[i] : ends[i]]`, UTF-8, in text order.
 
         Raises ValueError for texts that are not in order, leave the array or take more than 2 GiB.
         """
@@ -129,7 +128,7 @@ class WordFinder:
 
 @inlined
 def _code_point(address: Any, at: Any, stop: Any) -> Any:
-    """(code point, bytes) of the character at `address + at`; (0, 1) where UTF-8 is not whole."""
+    """(code point, bytes) of the character at `address + at`; (0, 1) for truncated UTF-8."""
     lead = load_byte(address + at)
     size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     if lead < 0xC0 or at + size > stop:
@@ -147,7 +146,7 @@ def _longer(word: Any, entry: Any) -> Any:
 
 @inlined
 def _marked(word: Any, entry: Any) -> Any:
-    """Marks on one letter add up, as their order may differ between equivalent texts."""
+    """Add marks on one letter, because their order may differ between equivalent texts."""
     return word + np.uint64(entry & VALUE_MASK) * _ODD
 
 

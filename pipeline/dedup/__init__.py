@@ -10,9 +10,9 @@ guarantee is that every removed byte is in a window that occurred earlier. `keep
 the first of several equal windows (ranges.kept_whole): then one whole copy of each repeated window remains.
 
     text shard --write_anchors--> anchors of the shard                        one task per shard     anchors.py
-    anchors of all shards --share--> the places whose hash is another's       one per hash partition shared.py
+    anchors of all shards --share--> places that share a hash                 one per hash partition shared.py
     text, places --answer_contexts--> digests of what is around them          one per shard          exchange.py
-    digests of all shards --settle--> ranges, and borders that are open       one per hash partition settle.py
+    digests of all shards --settle--> ranges, and borders still to compare    one per hash partition settle.py
     text, borders --answer_borders--> digests of grams and the bytes beside   one per shard          exchange.py
     those of all shards --match_borders--> ranges per shard                   one per hash partition borders.py
     ranges of all partitions --union_ranges--> remove_ranges                  one per shard          ranges.py
@@ -34,19 +34,20 @@ price of a suffix array.
     match_ranges     start u64 | end u64      one partition, sections by shard (sections.py)
     later_windows, earlier_windows     in the same form, for keep: every_string: starts of windows that occurred
                      earlier, and of those that they were found equal to
-    What is asked and answered between: shared.py, exchange.py, settle.py
+    Requests and answers between them: shared.py, exchange.py, settle.py
     remove_ranges    start u64 | end u64      one shard: ascending, apart; positions in `tokenized`
 
 Invariants: windows owned by anchors + windows in repeats = windows of the text (checked when anchors are written);
 `windows` summed over partitions = remove pointers, whatever the number of partitions; no range holds a separator; what
 is removed depends on the order of documents only, not on how they are cut into shards, on partitions or on run sizes.
-Hashes only propose: what is removed has equal BLAKE2s-128 digests, or equal bytes next to grams of equal digests.
+Hashes only propose candidates: removed text has equal BLAKE2s-128 digests, or equal bytes next to grams of equal
+digests.
 
 Price: benchmarks/results/dedup_speed.json. Disk beside the text: 0.21 bytes a byte at L = 500 (12 per anchor are 0.07),
 1.2 at L = 100 (0.35). A text is read in order: to index, to find anchors, twice to answer, and to align ranges.
 
 Memory: 28 bytes x 4 Mi anchors to index. To share and settle, at most 96 bytes per anchor of the partition (settle.py
-adds it up), so a budget of B bytes takes P partitions with 96 (anchors / P + S) <= B, where S is what one string that
-is everywhere adds to its partition (stages/shared.py); no P, and the build is refused with the B that it needs. To
-match, as many turns as keep it within B (borders.py). To answer, a block of the text and a partition's rows of it.
+adds it up), so a budget of B bytes takes P partitions with 96 (anchors / P + S) <= B, where S is what the most frequent
+string adds to its partition (stages/shared.py); if there is no such P, the build is refused with the B that it needs.
+To match, as many turns as keep it within B (borders.py). To answer, a block of the text and a partition's rows of it.
 """

@@ -16,9 +16,9 @@ from corpusmill.words import load_byte, load_word, zero_high_bytes, zero_low_byt
 
 @kernel
 def common_prefix(first: Any, second: Any, limit: Any) -> Any:
-    """How many bytes from `first` and from `second` upward are equal, at most `limit`. Reads `limit` bytes of each."""
+    """How many bytes from `first` and from `second` on are equal, at most `limit`. Reads `limit` bytes of each."""
     done = 0
-    while done + 32 <= limit:  # four words and one branch: the long matches live here
+    while done + 32 <= limit:  # four words per branch, for long matches
         difference = load_word(first + done) ^ load_word(second + done)
         difference |= load_word(first + done + 8) ^ load_word(second + done + 8)
         difference |= load_word(first + done + 16) ^ load_word(second + done + 16)

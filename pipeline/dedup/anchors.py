@@ -11,8 +11,8 @@ them. Every window is owned by exactly one anchor, or lies in a repeat: text wit
 zeros in base64) would make an anchor of nearly every byte, so windows equal to the one a period earlier are written as
 one row of `repeats` and get no anchor. Hence  windows owned + windows in repeats = windows of the text: checked.
 
-Of a hash's 64 bits, 12 are those of the bucket and the 32 below are kept. Of n anchors n / 2^44 then share a hash by
-chance: 1 in 17,000 of 10^9. Hashes only propose, so each costs a digest and changes no range.
+Of a hash's 64 bits, 12 are those of the bucket and the 32 below are kept. Of n anchors, n / 2^44 then share a hash by
+chance: 1 in 17,000 of 10^9. A false match costs a digest and changes no range.
 
 Price: 300-750 MB/s per core; 12 bytes x anchors on disk (7 % of the text at L = 500, 35 % at L = 100).
 Memory: 28 bytes x run_anchors (112 MiB), the text is memory-mapped and read once. A shard with more anchors is written
@@ -86,7 +86,7 @@ class Anchors:
     repeats: NDArray[np.uint64]
 
     def places(self, hashed: int) -> NDArray[np.uint64]:
-        """The places of the anchors that have a hash of 64 bits, as far as it is kept; ascending."""
+        """The places of the anchors with a 64-bit hash, as far as its bits are kept; ascending."""
         bucket = hashed >> BUCKET_SHIFT
         rows = self.rows[self.starts[bucket] : self.starts[bucket + 1]]
         return places_of(rows[rows[:, 0] == np.uint32(hashed >> HASH_SHIFT & 0xFFFFFFFF)])
@@ -117,7 +117,8 @@ def write_anchors(
     *,
     run_anchors: int = _RUN_ANCHORS,
 ) -> dict[str, int]:
-    """Write the anchors of a text shard into `folder` (it exists; no receipt, the caller publishes) and count them.
+    """Write the anchors of a text shard into `folder` , which exists, and return their counts. The caller writes the
+    receipt.
 
     text, offsets   the text shard: uint8[n], 0xFF before each document; uint64[documents], positions of those 0xFF
     run_anchors     anchors held in memory at a time
@@ -186,7 +187,7 @@ def open_anchors(folder: Path) -> Anchors:
     header = json.loads((folder / "anchors.json").read_text(encoding="ascii"))
     starts = np.fromfile(folder / "anchor_buckets", "<u8").astype(np.int64)
     rows = _map_rows(folder / ANCHOR_ROWS, "<u4", 3)
-    repeats = _map_rows(folder / "anchor_repeats", "<u8", 2)
+    repeats = open_repeats(folder)
     stated = (BUCKETS + 1, header["anchors"], header["anchors"], header["repeats"])
     seen = (len(starts), int(starts[-1]) if len(starts) else 0, len(rows), len(repeats))
     if header["format"] != 2 or stated != seen:
@@ -202,11 +203,16 @@ def open_anchors(folder: Path) -> Anchors:
     return Anchors(header["minimum_bytes"], header["kgram_bytes"], rows, starts, repeats)
 
 
+def open_repeats(folder: Path) -> NDArray[np.uint64]:
+    """Memory-map the repeats alone."""
+    return _map_rows(folder / "anchor_repeats", "<u8", 2)
+
+
 def _map_rows(path: Path, dtype: str, columns: int) -> NDArray[Any]:
     rows, rest = divmod(path.stat().st_size, columns * np.dtype(dtype).itemsize)
-    if rows == 0 or rest:  # an empty file cannot be mapped, and no rows are what a file that was cut must not hold
+    if rows == 0 or rest:  # an empty file cannot be mapped; a truncated file counts as empty, which the caller rejects
         return np.empty((0, columns), dtype)
-    return np.asarray(np.memmap(path, dtype, "r", shape=(rows, columns)))
+    return np.asarray(np.memmap(str(path), dtype, "r", shape=(rows, columns)))
 
 
 def _check_text_shard(text: NDArray[np.uint8], offsets: NDArray[np.uint64], minimum_bytes: int) -> int:
@@ -234,7 +240,7 @@ def _check_text_shard(text: NDArray[np.uint8], offsets: NDArray[np.uint64], mini
 
 
 def _merge_runs(folder: Path, run_starts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Make one file `anchors` of the runs' files: bucket by bucket, the runs in order. Returns its bucket starts."""
+    """Merge the runs' files into one file `anchors`, bucket by bucket, the runs in order. Returns its bucket starts."""
     paths = [folder / f"anchors.run{run}" for run in range(len(run_starts))]
     if len(paths) == 1:
         paths[0].replace(folder / "anchors")

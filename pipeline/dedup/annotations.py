@@ -1,10 +1,10 @@
-"""Adds an attribute to every document of a file: which of its ranges repeat, or which items of benchmarks it holds.
+"""Adds an attribute to every document of a file: its repeated ranges, or the benchmark items it holds.
 
 In: lines of JSON without the attribute, and its value for each document, a list. Out: the same lines, each with the
-attribute as its last key, or in the object that a dotted key names. Of the lines, not one byte changes otherwise.
+attribute as its last key, or in the object that a dotted key names. No other byte of the lines changes.
 
-What is written is read again and added up (`Annotation.tally`), so a value that went to another document, or was cut
-short, shows in the balance. Price: one search for a key for each document and attribute, twice.
+Written values are read again and summed (`Annotation.tally`), so a value that was truncated or went to another document
+shows in the balance. Price: one search for a key for each document and attribute, twice.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from corpusmill.errors import ConfigError
 
 @dataclass(slots=True)
 class Annotation:
-    """An attribute, and what was written of it.
+    """An attribute, and a content sum of the values written so far.
 
     `key`               of the line's object, or a dotted path (`metadata.ranges`), whose objects are added where they
                         lack; in parquet the name of a column, dots included
     `value_of`          the value, a list, of a document: its number within the file
-    `replace_existing`  a document (a table) that has the key already is an error otherwise
+    `replace_existing`  without it, a document (a parquet table) that already has the key is an error
     `column`            the type of its column in parquet (pyarrow)
-    `tally`             of the values that were read again: `tally_of` of those that are not empty
+    `tally`             `tally_of` of the values that were read again
     """
 
     key: str
@@ -45,19 +45,19 @@ class Annotation:
     tally: ContentSum = field(default=NOTHING)
 
     def count(self, values: Iterable[tuple[int, list[Any]]], unit: int, first_ordinal: int) -> None:
-        """Add up values as they were read again, by the document's number within the file."""
+        """Add values that were read again, each with its document's number within the file."""
         self.tally += tally_of({first_ordinal + number: value for number, value in values}, unit)
 
 
 def tally_of(values: Mapping[int, list[Any]], unit: int) -> ContentSum:
     """The content sum of a shard's values, by the documents' ordinals; empty lists add nothing to it."""
-    told = {ordinal: value for ordinal, value in values.items() if value}
-    texts = [orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in told.values()]
-    return weighted_sum(text_parts(texts), place_weights(unit, np.fromiter(told, np.uint64, len(told))))
+    present = {ordinal: value for ordinal, value in values.items() if value}
+    texts = [orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in present.values()]
+    return weighted_sum(text_parts(texts), place_weights(unit, np.fromiter(present, np.uint64, len(present))))
 
 
 def text_parts(texts: list[bytes]) -> NDArray[np.uint64]:
-    """uint64 (2, n): what each text counts in a content sum, before its weight."""
+    """uint64 (2, n): the hashes of each text, which a content sum weights and adds."""
     joined = np.frombuffer(b"".join(texts), np.uint8)
     lengths = np.fromiter(map(len, texts), np.uint64, len(texts))
     ends = np.cumsum(lengths, dtype=np.uint64)
@@ -72,9 +72,9 @@ def annotate_lines(
     text_field: str,
     unit: int,
 ) -> bytes:
-    """`data` with the attribute in each of its lines, which hold these documents, counted within the file.
+    """`data` with the attribute in each of its lines; `documents`: int64 (lines,), their numbers within the file.
 
-    ConfigError for a key that has no place, or whose place is taken.
+    ConfigError for a key that the text field occupies, or that exists already.
     """
     path = key_path(annotation.key, text_field)
     lines = _lines(data)
@@ -140,9 +140,9 @@ def _edits(
 
 
 def _place(data: bytes, start: int, end: int, path: list[str]) -> tuple[int, tuple[int, int], bytes | None]:
-    """(how many keys of the path are there, what gives way to the others, what is put before them as a new member).
+    """(how many keys of the path exist, the bytes to replace by the rest, the separator before a new member).
 
-    The last is None where a value is there already that is no object, or stands at the end of the path.
+    The separator is None if the path ends at an existing value, or runs into one that is not an object.
     """
     for depth, key in enumerate(path):
         value = find_value(data, key, start, end)
@@ -156,14 +156,14 @@ def _place(data: bytes, start: int, end: int, path: list[str]) -> tuple[int, tup
 
 
 def _value(data: bytes, start: int, end: int, path: list[str]) -> list[Any]:
-    """What a line has at a path; nothing if that is not a list."""
+    """The list that a line has at a path; empty if there is none."""
     for key in path:
         value = find_value(data, key, start, end)
         if value is None:
             return []
         start, end = value
-    told = orjson.loads(memoryview(data)[start:end])
-    return told if isinstance(told, list) else []
+    annotated = orjson.loads(memoryview(data)[start:end])
+    return annotated if isinstance(annotated, list) else []
 
 
 def _nested(path: list[str], value: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """BLAKE2s-128 (RFC 7693) of many spans of a text: eight at a time, one in each lane of a vector.
 
-Equal digests stand for equal bytes here, in text that somebody may have written to make them meet: so the digest is a
-cryptographic one, without a key, so that digests of different datasets and runs can be compared.
+Equal digests are taken for equal bytes, and somebody may have crafted the text to collide, so the digest is
+cryptographic. It has no key, so that digests of different datasets and runs can be compared.
 decisions/0001-match-in-order.md has the arithmetic.
 
 Price: 31 ns per block of 64 bytes (with AVX-512's rotations), 1.8 GB/s; hashlib takes 500 ns and more for each span.
@@ -108,8 +108,9 @@ def _make_compress(_context: Any, _states: Any, _blocks: Any, _counts: Any, _fin
 
 
 _compress: Any = intrinsic(_make_compress)
-"""One block into each of eight states. Addresses: uint32[8 words, 8 lanes]; of int64[8], each the address of a block of
-64 bytes; uint32[8], bytes hashed with this block; uint32[8], all ones for a lane's last block."""
+"""One block into each of eight states. Addresses: uint32[8 words, 8 lanes]; int64[8], the address of each lane's block
+of 64 bytes; uint32[8], bytes hashed up to and including this block; uint32[8], all ones for a lane's last block.
+"""
 
 
 def digest_spans(text: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -120,7 +121,7 @@ def digest_spans(text: NDArray[np.uint8], starts: NDArray[np.int64], lengths: ND
     if len(starts) and (starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > len(text)):
         raise ValueError("a span to digest is outside the text")
     digests = np.empty((len(starts), 2), np.uint64)
-    # Spans of as many blocks keep all lanes busy to the end.
+    # Neighbouring spans of equal block counts keep all lanes busy to the end.
     order = np.argsort((np.maximum(lengths, 1) - 1 >> 6).astype(np.uint16), kind="stable")
     _digest(text.ctypes.data, starts, lengths, order, _FIRST_STATE, digests)
     return digests
@@ -132,7 +133,7 @@ def _digest(text: Any, starts: Any, lengths: Any, order: Any, first_state: Any, 
     blocks = np.empty(_LANES, np.int64)
     counts = np.empty(_LANES, np.uint32)
     finals = np.empty(_LANES, np.uint32)
-    ends = np.empty((_LANES, 8), np.uint64)  # each lane's last block, filled up with zeros
+    ends = np.empty((_LANES, 8), np.uint64)  # each lane's last block, zero-padded
     last = np.empty(_LANES, np.int64)
     span = np.empty(_LANES, np.int64)
     states_at, blocks_at, counts_at, finals_at = (

@@ -47,7 +47,7 @@ def _hash_items(
 ) -> None:  # fmt: skip
     """Hash a block of items from `first` on, and prefetch what find_first_items will compare them with.
 
-    In a crowd that lies far away: a place of the table, an item, a member, its bytes, each known from the one before.
+    In a large group each lookup misses the cache in a chain: a table slot, its item, its member, its bytes.
     """
     last = min(first + len(values), len(items))
     for item in range(first, last):
@@ -79,8 +79,8 @@ def find_first_items(
     edges       address of the members' bytes, of which 8 more can be read
     members     int64 (m, 4): group of the gram, where in `edges`, bytes left of the gram, bytes right of it
     items       int32 (n, 2): member, low
-    keys        uint64[k] that nobody knows, k // 2 - 3 at least a word of 32 bits each for width - 1 bytes; nothing
-                returned depends on them. Multiplied and added up they make hashes meet by chance alone in any text
+    keys        uint64[k] of random secrets, k // 2 - 3 at least a word of 32 bits each for width - 1 bytes; nothing
+                    returned depends on them. With them, no crafted text makes hashes collide more than by chance
     table       uint64[2 ** (32 - shift)], zeros, longer than n: hash << 32 | item + 1, at the high bits of the hash
     firsts      int32[n], filled
     """
@@ -138,7 +138,7 @@ def match_pairs(  # noqa: PLR0912 - groups, members, those before them
                     occurred earlier; c is at least the square of the largest group
     earlier         uint64 (c, 3), filled: the same of the windows that they were found equal to, and the start of the
                     window that equals the first of these
-    Rows of one slice may overlap; what they hold already is not looked for again.
+    Rows of one slice may overlap; windows that they already hold are not searched again.
     Returns the place of the next group (it stops when there may be no room for it), and the rows filled of both.
     """
     filled = 0

@@ -1,4 +1,4 @@
-"""Match what is left once digests have settled the rest: borders of slices, one hash partition of all shards.
+"""Matches what digests could not settle: borders of slices, one hash partition of all shards.
 
 Slices of one gram make a group. In a group of at most 32 each is compared with each before it. Of larger groups parts
 are compared, first whole slices, then halves, quarters and at last single windows: of parts with the same bytes the
@@ -35,8 +35,9 @@ from corpusmill.slices import copy_slices, starts_of
 BYTES_PER_BORDER = 200
 
 _MOST_PAIRED = 32
-"""Each member with 16 others on average, at worst. Of 3.2 million slices of 74 near-copies, the comparison takes 2.3 s
-if groups of at most 16 are compared in pairs, 1.1 s with 32 and 1.0 s with 64."""
+"""At worst each member is compared with 16 others on average. For 3.2 million slices of 74 near-copies the comparison
+takes 2.3 s if groups of at most 16 are compared in pairs, 1.1 s with 32 and 1.0 s with 64.
+"""
 
 _PAIR_ROWS = 1 << 16
 
@@ -82,14 +83,14 @@ def match_borders(
     most_paired: int = _MOST_PAIRED,
     equal: list[NDArray[np.uint64]] | None = None,
 ) -> Matches:
-    """All windows of this partition that occurred earlier, those that were settled before included.
+    """All windows of this partition that occurred earlier, including those that were settled before.
 
     settled         the folder that settle.settle wrote for this partition
     answered        what every shard answered (exchange.answer_borders)
-    memory_bytes    about what may be taken; changes the number of turns only
-    settled_windows     how many there were
+    memory_bytes    approximate limit; changes the number of turns only
+    settled_windows     how many windows `settled` holds
     most_paired     members of a group that are compared each with each; changes the speed only
-    equal           gets rows of windows that were found equal here (references.py): at least one for every later window
+    equal           receives rows of equal windows (references.py): at least one for every later window
     """
     shards = len(answered)
     borders = [settled.read(BORDERS, shard) for shard in range(shards)]
@@ -136,7 +137,7 @@ def _read_slices(
     turn: int,
     turns: int,
 ) -> _Slices:
-    """The slices of a turn, whole groups of them; without those whose gram has no other."""
+    """The slices of a turn, in whole groups, without those whose gram occurs once."""
     kept, digests = [], []
     for answers in answered:
         grams = answers.read(DIGESTS, partition, columns=2)
@@ -186,7 +187,7 @@ def _compare_pairs(
     earlier: list[Ranges] | None,
     equal: list[NDArray[np.uint64]] | None,
 ) -> None:
-    """Groups of few members: each with each."""
+    """Small groups: compare each member with each."""
     order = members[np.argsort(slices.members[members, 0].astype(np.int32), kind="stable")]
     rows, pairs = np.empty((_PAIR_ROWS, 2), np.uint64), np.empty((_PAIR_ROWS, 3), np.uint64)
     first, edges = 0, slices.edges.ctypes.data
@@ -208,7 +209,7 @@ def _compare_crowded(
     earlier: list[Ranges] | None,
     equal: list[NDArray[np.uint64]] | None,
 ) -> None:
-    """Groups of many: whole slices, halves, quarters ... (see above), whatever the number of members."""
+    """Large groups: compare whole slices, halves, quarters ... (see above)."""
     width = slices.width
     words = 2 * (-(-width // 8) + 1)
     keys = np.array([random_key() for _ in range(2 * (words + 3))], np.uint64)

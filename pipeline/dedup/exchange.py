@@ -2,9 +2,9 @@
 
 Requests are u64 rows, sorted by position << 20, a list for each partition; a block of the text is read, and every
 partition's requests with a position in it are answered from it, so that neither text nor requests nor answers are read
-or written out of order. Two passes ask different things (settle.py says why two):
+or written out of order. There are two passes (settle.py says why):
 
-    pass        asked for           answers per row
+    pass        request             answers per row
     context     contexts: places    digests u64 x 2 of what the anchor's windows hold; hashes u32 of its slices' grams
     border      borders             digests u64 x 2 of the gram; edges: the `left` and `right` bytes beside it
     both        windows: places     window_digests u64 x 3 of the L bytes from the position on: hash, BLAKE2s-128
@@ -13,8 +13,10 @@ or written out of order. Two passes ask different things (settle.py says why two
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,32 +42,40 @@ Rows = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class TextFile:
-    """A shard's text on disk. `require` (first, last) compares bytes with their digests before they are read."""
+    """A shard's text on disk. `require(first, last)` checks bytes against their digests before they are read, and keeps
+    the file in place during the `with`.
+    """
 
     path: Path
-    require: Callable[[int, int], None] = lambda _first, _last: None
+    require: Callable[[int, int], AbstractContextManager[Any]] = lambda _first, _last: nullcontext()
+
+    def size_bytes(self) -> int:
+        """Its length."""
+        with self.require(0, 0):
+            return self.path.stat().st_size
 
     def blocks(
         self, requests: Sequence[Rows], margin: int, block_bytes: int
     ) -> Iterator[tuple[int, Rows, NDArray[np.uint8], int]]:
-        """(partition, its next requests, the text around them, where in the text that begins), block by block.
+        """(partition, its next requests, the text around them, the position of its first byte), block by block.
 
         `margin`: the bytes on either side of a position that its answer may need.
         """
-        size = self.path.stat().st_size
+        size = self.size_bytes()
         buffer = np.empty(min(block_bytes + 2 * margin, size), np.uint8)
         done = [0] * len(requests)
-        with self.path.open("rb", buffering=0) as file:
+        with self.require(0, 0), self.path.open("rb", buffering=0) as file:
             for first in range(0, size, block_bytes):
                 after = np.uint64(min(first + block_bytes, size) << 20)
                 ends = [at + int(np.searchsorted(rows[at:], after)) for at, rows in zip(done, requests, strict=True)]
                 if ends == done:
                     continue
                 begin, end = max(0, first - margin), min(size, first + block_bytes + margin)
-                self.require(begin, end)
                 file.seek(begin)
                 text = buffer[: end - begin]
-                if _read(file.readinto, text) < end - begin:
+                with self.require(begin, end):
+                    read = _read(file.readinto, text)
+                if read < end - begin:
                     raise _wrong(self.path, f"{size:,} bytes")
                 for partition, (at, stop) in enumerate(zip(done, ends, strict=True)):
                     if stop > at:
@@ -100,7 +110,7 @@ def answer_contexts(
     *,
     block_bytes: int = _BLOCK_BYTES,
 ) -> dict[str, int]:
-    """Answer every partition's `contexts` and `windows` about one shard into `folder`; counts."""
+    """Write the answers to every partition's `contexts` and `windows` about one shard into `folder`; returns counts."""
     contexts, windows = _requests(asked, CONTEXTS, shard), _requests(asked, WINDOWS, shard)
     slices = [int(count_slices(rows, slicing.width).sum()) for rows in contexts]
     with (
@@ -127,7 +137,7 @@ def answer_borders(
     *,
     block_bytes: int = _BLOCK_BYTES,
 ) -> dict[str, int]:
-    """Answer every partition's `borders` and `windows` about one shard into `folder`; counts."""
+    """Write the answers to every partition's `borders` and `windows` about one shard into `folder`; returns counts."""
     borders, windows = _requests(asked, BORDERS, shard), _requests(asked, WINDOWS, shard)
     edge_bytes = [int((highs_of(rows) + lows_of(rows)).sum()) for rows in borders]
     with (
@@ -146,7 +156,7 @@ def answer_borders(
 
 
 def windows_before(text: NDArray[np.uint8], repeats: Ranges, minimum_bytes: int) -> Ranges:
-    """What the windows in a shard's `repeats` (anchors.py) equal, a period earlier."""
+    """The windows a period earlier that those in a shard's `repeats` (anchors.py) equal."""
     windows = [union_ranges(rows) for rows in periods_of(text, repeats, minimum_bytes)]
     return union_ranges(np.concatenate([np.empty((0, 2), np.uint64), *windows]))
 
@@ -177,7 +187,7 @@ def _margin(slicing: Slicing) -> int:
 
 
 def _edges(text: NDArray[np.uint8], starts: NDArray[np.int64], gram_bytes: int, borders: Rows) -> NDArray[np.uint8]:
-    """What stands left and right of every gram, border by border."""
+    """The bytes left and right of every gram, border by border."""
     left, right = highs_of(borders), lows_of(borders)
     begins = np.column_stack([starts - left, starts + gram_bytes]).ravel().astype(np.uint64)
     lengths = np.column_stack([left, right]).ravel().astype(np.uint64)

@@ -17,7 +17,7 @@ from corpusmill.kernels import kernel
 
 
 def join_spans(ranges: Ranges, offsets: NDArray[np.uint64], share: float) -> Ranges:
-    """The spans, uint64 (m, 2), that hold `ranges` (r, 2, ascending and apart); `offsets` are the text shard's."""
+    """The spans uint64 (m, 2) that hold `ranges` uint64 (r, 2), ascending and apart; `offsets`: the text shard's."""
     document = np.searchsorted(offsets, ranges[:, 0], side="left")
     rows = ranges.astype(np.int64)
     rightward = _joined(rows, document, share)

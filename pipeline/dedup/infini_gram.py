@@ -4,7 +4,7 @@
     metaoff     u64 LE per document: where its line begins
 
 The lines are Python's `json.dumps` of Python's `json.loads`, ASCII-escaped, as the indexer of infini-gram 2.6 writes
-them: numbers are normalised (1.50 becomes 1.5) and of duplicate keys the last stays. (suffix_array.py: the table.)
+them: numbers are normalised (1.50 becomes 1.5) and of duplicate keys the last is kept. (suffix_array.py: the table.)
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def append_metadata(
 ) -> int:
     """Append the lines of one source file's documents, read from its decompressed `stream`; returns their bytes.
 
-    Raises CorruptDataError if a line's text is not the one that was indexed, unless that was rewritten.
+    Raises CorruptDataError if a line's text differs from the indexed text, unless a step rewrote that.
     """
     numbers = indexed.line_numbers.astype(np.int64)
-    rewritten = set(indexed.rewritten.tolist())  # their text is not their line's
+    rewritten = set(indexed.rewritten.tolist())  # a step changed their text
     begun = written = metadata.tell()
     for block in read_located_blocks(stream, source=indexed.path, line_numbers=numbers):
         lines, starts = [], []

@@ -26,8 +26,8 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
 
     anchors         int64[S]: address of shard s's rows (anchors.py), by bucket, in text order within a bucket
     starts          int64[B + 1, S]: each shard's first row of each of B buckets, and its end
-    key             odd uint64 that nobody knows: places in the table are the high bits of hash x key. bytes_hash can be
-                    inverted, so text can be made whose hashes would share a place; nothing returned depends on the key
+    key             random secret odd uint64: places in the table are the high bits of hash x key. bytes_hash can be
+                        inverted, so text could be crafted to fill one place; nothing returned depends on the key
     found           uint64 (n, 2), filled: place, group; shard s from found_starts[s] to found_ends[s], which are
                     int64[S]; there is room for all anchors of the shard
     Returns the number of groups.
@@ -94,7 +94,7 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
 
 @kernel
 def sort_by_position(rows: Any, spare: Any, positions: Any) -> Any:
-    """Radix sort of `rows` (n, 2) by the position in column 0; True if the result is in `spare` and not in `rows`.
+    """Radix sort of `rows` uint64 (n, 2) by the position in column 0; returns whether the result is in `spare`.
 
     11 bits a pass, lowest first; only the bits that `positions`, one above the highest position, needs.
     """
@@ -149,7 +149,8 @@ _HASH = np.uint32((1 << 31) - 1)
 
 @kernel
 def mark_again(hashes: Any, wanted: Any, key: Any, table: Any, shift: Any, again: Any) -> Any:
-    """Mark the rows whose hash (its low 31 bits, 0 and 1 being one) another row has; returns how many are marked.
+    """Mark the rows whose hash another row has; returns how many are marked. Only the low 31 bits count, and 0 equals
+    1.
 
     hashes      uint32[n]; only rows that are `wanted`, uint8[n], are looked at
     key         odd uint64 that nobody knows; nothing returned depends on it
@@ -181,7 +182,7 @@ def mark_again(hashes: Any, wanted: Any, key: Any, table: Any, shift: Any, again
 
 @kernel
 def find_periods(text: Any, repeats: Any, state: Any, minimum_bytes: Any, most_period: Any, earlier: Any) -> Any:
-    """For windows that equal one a period earlier: which those are. Returns the rows of `earlier` filled.
+    """For windows that equal one a period earlier, find those. Returns the number of rows filled.
 
     text            address of the shard's text
     repeats         uint64 (r, 2): first window start, one past the last; each equals one at most `most_period` earlier

@@ -1,10 +1,10 @@
-"""What a partition found, and its files.
+"""The windows that a partition found, and their files.
 
 match_ranges        start u64 LE | end u64 LE       sections by shard (sections.py): bytes of windows that occurred
                                                     earlier, ascending and apart
 later_windows, earlier_windows      the same form, for keep: every_string
 reference_windows                   first u64 | one past the last u64 | reference u64, sections by shard: starts of
-                                    windows that stand in a reference (references.py); only where there are references
+                     windows that are in a reference (references.py); only where there are references
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class Matches:
     """Per shard, ascending and apart, rows uint64 (r, 2).
 
     ranges      bytes of windows that occurred earlier in dataset order
-    later       the starts of these windows: first, one past the last; empty unless asked for
-    earlier     starts of windows that one of these was found equal to, among them the first of every window that occurs
-                again; empty unless asked for
+    later       the starts of these windows: first, one past the last; empty unless requested
+        earlier     starts of windows that these equal, among them the first of every repeated window; empty unless
+                    requested
     windows     how many windows occurred earlier
-    referred    rows (r, 3) of those that stand in a reference: first, one past the last, its number; with references
+    referred    rows (r, 3) of those in a reference: first, one past the last, the reference's number; only with
+    references
     """
 
     ranges: list[Ranges]
@@ -46,7 +47,7 @@ class Matches:
     def of_windows(
         cls, later: Sequence[Ranges], earlier: list[Ranges], minimum_bytes: int, *, want_windows: bool
     ) -> Matches:
-        """From rows of windows, per shard, no window in two of them."""
+        """From rows of windows per shard, where no window is in two rows."""
         return cls(
             [window_bytes(own, minimum_bytes) for own in later],
             [union_ranges(own) if want_windows else NO_RANGES for own in later],
@@ -55,7 +56,7 @@ class Matches:
         )
 
     def without(self, shards: int) -> Matches:
-        """These but for the first so many shards: those of references, from which nothing is removed."""
+        """These matches without those of the first `shards` shards: the references, from which nothing is removed."""
         none, no_referred = [NO_RANGES] * shards, [np.empty((0, 3), np.uint64)] * shards
         return Matches(
             none + self.ranges[shards:],
@@ -75,7 +76,7 @@ class Matches:
             write_sections(folder, REFERENCE_WINDOWS, self.referred)
 
     def united(self, others: Sections, *, with_windows: bool) -> Matches:
-        """These and those that were written to another folder; `windows` are these."""
+        """The union with matches that were written to another folder; `windows` counts only these."""
 
         def both(name: str, own: list[Ranges]) -> list[Ranges]:
             read = (others.read(name, shard, columns=2) for shard in range(len(own)))

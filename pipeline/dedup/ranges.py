@@ -26,8 +26,8 @@ Ranges = NDArray[np.uint64]
 def union_ranges(rows: Ranges) -> Ranges:
     """Sort `rows` (r, 2) and merge those that overlap or touch; (m, 2), m <= r.
 
-    The union needs starts and ends only as two sorted lists: a merged range begins where a start lies above every end
-    before it. Memory: 5 x 8 bytes per row.
+    Starts and ends are sorted separately: a merged range begins where a start lies above every end before it. Memory: 5
+    x 8 bytes per row.
     """
     if len(rows) == 0:
         return np.empty((0, 2), np.uint64)
@@ -42,12 +42,12 @@ def union_ranges(rows: Ranges) -> Ranges:
 
 
 def _ascending(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sorted, without the work of it where they are. They come in a few ascending runs, which a stable sort merges."""
+    """Sorted; sorted input is returned as it is. Values come in a few ascending runs, which a stable sort merges."""
     return values if bool((values[1:] >= values[:-1]).all()) else np.sort(values, kind="stable")
 
 
 def subtract_ranges(ranges: Ranges, without: Ranges) -> Ranges:
-    """What of `ranges` (r, 2) lies in no row of `without` (w, 2); both ascending and apart, and so is the result."""
+    """The parts of `ranges` (r, 2) in no row of `without` (w, 2); both and the result are ascending and apart."""
     edges = np.concatenate([ranges.ravel(), without.ravel()])
     # +1 and -1 as a row of `ranges` opens and closes, -2 and +2 for `without`: 1 where only the first is open.
     steps = np.concatenate([np.tile([1, -1], len(ranges)), np.tile([-2, 2], len(without))])
@@ -59,10 +59,10 @@ def subtract_ranges(ranges: Ranges, without: Ranges) -> Ranges:
 
 
 def kept_whole(later: Ranges, earlier: Ranges, minimum_bytes: int) -> Ranges:
-    """What may go of one shard if one copy of each repeated window must stay whole (`keep: every_string`).
+    """The ranges to remove from a shard if one copy of each repeated window stays whole (`keep: every_string`).
 
     later       rows of starts of windows that occurred earlier; earlier  of windows that occur again
-    A window that did not occur earlier but occurs again is the copy that stays: every byte of it.
+    A window that occurs again but did not occur earlier is the copy that is kept, with every byte.
     """
     widen = np.array([0, minimum_bytes - 1], np.uint64)
     first = subtract_ranges(earlier, later)
@@ -75,7 +75,7 @@ def write_ranges(path: Path, ranges: Ranges) -> None:
 
 
 def read_ranges(path: Path) -> Ranges:
-    """Read a `remove_ranges` file: uint64 (r, 2). Raises CorruptDataError if it is no list of ranges."""
+    """Read a `remove_ranges` file: uint64 (r, 2). Raises CorruptDataError if it is malformed."""
     size = path.stat().st_size
     ranges = np.fromfile(path, "<u8").astype(np.uint64, copy=False)[: size // 16 * 2].reshape(-1, 2)
     flat = ranges.ravel()
@@ -139,7 +139,7 @@ def remove_ranges_from(
         return np.empty(0, np.uint8), kept_offsets
     begin = int(offsets[first_document])
     end = int(offsets[last_document]) if last_document < len(offsets) else text.size
-    # Not np.searchsorted: it copies the column first, and whoever asks for one document at a time would wait for that.
+    # Not np.searchsorted: it copies the column first, which is slow for callers that ask for one document at a time.
     low, high = bisect_left(ranges[:, 0], begin), bisect_left(ranges[:, 0], end)
     cut = np.ascontiguousarray(ranges[low:high])
     kept_bytes = end - begin - documents - int((cut[:, 1] - cut[:, 0]).sum())
@@ -156,7 +156,7 @@ def remove_ranges_from(
 
 @kernel
 def _copy_kept(text: Any, end: Any, offsets: Any, cut: Any, kept: Any, kept_offsets: Any) -> Any:
-    """Copy what lies between the `cut` (r, 2) of the documents that begin at `offsets`; False if they do not fit."""
+    """Copy the documents that begin at `offsets` without `cut` (r, 2); False if a range is not inside a document."""
     to = kept.ctypes.data
     documents = len(kept_offsets) - 1
     written = np.int64(0)

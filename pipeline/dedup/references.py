@@ -1,19 +1,19 @@
-"""Which repeats are in a reference: text that counts as having come before (`dedup.against`).
+"""Finds the repeats that are in a reference: text that counts as earlier (`dedup.against`).
 
-Shards of references stand before those of the dataset, so their text is found as any earlier text is. What a window
-belongs to follows from its **first place** in that order: to the reference that has it, or to the dataset itself.
+Shards of references come before those of the dataset, so their text is found like any earlier text. A window is
+assigned by its **first place** in that order: to the reference that has it, or to the dataset itself.
 
-Range finding compares a window with some earlier one, not with the first. But whatever is compared is equal, the first
-place alone has nothing before it, and equal windows are in one partition. So who follows the pairs that a partition
-found equal, from a later window to an earlier one, ends at the first place (`referred_windows`). Windows that equal one
-a period earlier in the same document (anchors.py: repeats) belong where those do, which may be another partition's
-business: a shard follows them when it has the answers of all partitions (`referred_bytes`).
+Range finding compares a window with some earlier one, not with the first. But equal windows are in one partition, and
+only the first place has no equal window before it. So following a partition's pairs from a later window to an earlier
+one ends at the first place (`referred_windows`). Windows that equal one a period earlier in the same document
+(anchors.py: repeats) have the first place of that one, which may be in another partition: a shard follows them when it
+has the answers of all partitions (`referred_bytes`).
 
     equal rows      later u64 | windows u64 | earlier u64       shard << 44 | start of the first window, how many
     referred        first u64 | one past the last u64 | reference u64       starts of windows of one shard
 
-Price: one search for each pair among the windows that are known to stand in references; at most 100 bytes of memory a
-pair while a partition's are sorted. Nothing is looked at again: no digest, and of texts only runs of a period.
+Price: one search for each pair among the windows that are known to be in references; at most 100 bytes of memory a pair
+while a partition's are sorted. No digest is read again, and of texts only runs of a period.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _occurred_earlier(firsts: NDArray[np.int32]) -> NDArray[np.int64]:
     """int64 (n,): the anchors that are not the first with their digest, ascending."""
     parts = [np.empty(0, np.int64)]
     for begin in range(0, len(firsts), ANCHORS_AT_ONCE):
-        some = firsts[begin : begin + ANCHORS_AT_ONCE]
-        parts.append(begin + np.flatnonzero(some != np.arange(begin, begin + len(some))))
+        block = firsts[begin : begin + ANCHORS_AT_ONCE]
+        parts.append(begin + np.flatnonzero(block != np.arange(begin, begin + len(block))))
     return np.concatenate(parts)
 
 
@@ -86,9 +86,9 @@ def referred_windows(equal: Sequence[Rows], references: Sequence[int]) -> list[R
     """Per shard rows (first, one past the last, reference) of the windows whose first place is in a reference before.
 
     equal       equal rows of one partition: of every window that occurred earlier at least one
-    references  of every shard, ascending: the number of its reference; of the dataset's own, how many there are
+    references  for every shard, ascending: the number of its reference; for the dataset's, the number of references
 
-    Of a reference's own shards, what stands in a reference before it.
+    For a reference's own shards, only windows in an earlier reference are returned.
     """
     of_shard = np.asarray(references, np.int64)
     rows = _apart(np.concatenate([_NO_ROWS, *equal]))
@@ -109,7 +109,7 @@ def referred_windows(equal: Sequence[Rows], references: Sequence[int]) -> list[R
 
 
 def _apart(rows: Rows) -> Rows:
-    """Equal rows in order of their later windows, each window in one of them."""
+    """Equal rows in order of their later windows, trimmed so that each window is in one row."""
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     ends = np.maximum.accumulate(rows[:, 0] + rows[:, 1])
     before = np.concatenate([np.zeros(1, np.uint64), ends[:-1]])[: len(rows)]
@@ -122,16 +122,16 @@ def _apart(rows: Rows) -> Rows:
 
 @kernel
 def _follow(rows: Any, references: Any, row: Any, pieces: Any, filled: Any) -> Any:
-    """Fill `pieces` with the windows of `rows` that stand in a reference before their own, from `row` on.
+    """Fill `pieces` with the windows of `rows`, from `row` on, that are in a reference before their own.
 
     rows        uint64 (n, 3): equal rows, in order of their later windows, each window in one of them
     references  int64[S]: the number of each shard's reference
-    pieces      uint64 (c, 3), the first `filled` of them there: first, one past the last, reference; ascending
+    pieces      uint64 (c, 3), `filled` of them valid: first, one past the last, reference; ascending
     Returns the row to go on with (n: done) and how many pieces there are. A row for which there is no room is left out.
     """
     while row < len(rows):
         later, position = rows[row, 0], rows[row, 2]
-        shift = later - position  # what is equal lies before: no row reaches into itself
+        shift = later - position  # the equal windows lie before: no row overlaps itself
         end = position + rows[row, 1]
         own = references[np.int64(later >> np.uint64(44))]
         there = references[np.int64(position >> np.uint64(44))]
@@ -182,10 +182,10 @@ def referred_bytes(referred: Rows, periods: Iterable[Rows], minimum_bytes: int) 
     referred = referred[np.argsort(referred[:, 0], kind="stable")]
     covered = [referred + np.array([0, minimum_bytes - 1, 0], np.uint64)]
     starts = referred[:, 0]
-    recent: list[tuple[int, int, int]] = []  # windows of runs before, as many as a base can reach
+    recent: list[tuple[int, int, int]] = []  # windows of earlier runs that a base can still reach
     recent_end = 0
     for rows in periods:
-        # Few runs begin in text that stands in a reference, or where another run that does ended.
+        # Few runs begin in text of a reference, or where a run in a reference ended.
         low = np.searchsorted(referred[:, 1], rows[:, 0], side="right")
         begins = np.append(starts, np.uint64(1 << 63))[low] < rows[:, 2]
         for row, is_referred in zip(rows.tolist(), begins.tolist(), strict=True):
@@ -217,7 +217,7 @@ def _continued(
     covered, last_windows = [], []
     for low, high, number in runs:
         if low + period < end:
-            behind = (end - 1 - low) % period  # how far the run's last window stands behind one like `low`
+            behind = (end - 1 - low) % period  # distance of the run's last window from the last one that equals `low`
             last = end - 1 - max(0, behind - (high - low - 1))
             covered.append((low + period, last + minimum_bytes, number))
         tiles = range(low + period * max(1, (end - minimum_bytes - low) // period), end, period)
@@ -226,9 +226,9 @@ def _continued(
 
 
 def split_by_reference(ranges: Ranges, referred: Rows, references: int) -> list[Ranges]:
-    """What of `ranges` each of so many references holds, ascending and apart, and last what none of them holds.
+    """`ranges` split by the reference that holds them, ascending and apart; the last part is in no reference.
 
-    What several hold counts for the first. `referred`: rows (first, one past the last, reference) of bytes.
+    Bytes in several references count for the first. `referred`: rows (first, one past the last, reference) of bytes.
     """
     parts, left = [], ranges
     for number in range(references):
@@ -240,10 +240,10 @@ def split_by_reference(ranges: Ranges, referred: Rows, references: int) -> list[
 
 
 def with_references(text: NDArray[np.uint8], cut: Ranges, held: Rows) -> Rows:
-    """Rows (start, end, n) of `cut`, ascending and apart: the n-th reference holds them, counted from 1, or 0: none.
+    """Rows (start, end, n) of `cut`, ascending and apart; n is the number of their reference, from 1, or 0 for none.
 
     text  the shard's, in UTF-8; cut  of whole characters; held  rows (start, end, reference), within `cut` and apart
-    A character that a border of `held` divides belongs to what holds its end.
+    A character that a border of `held` divides counts for the row that holds its end.
     """
     borders, own = held[:, :2].astype(np.int64), held[:, 2:] + np.uint64(1)
     for _ in range(3):  # as many bytes can follow a character's first

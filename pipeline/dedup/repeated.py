@@ -1,9 +1,9 @@
 """The strings that a partition repeats most, for the report: counted exactly, one per group of anchors.
 
-The largest groups of equal k-grams are looked at. In each, a sample of its anchors says at which offset from the anchor
-windows of L bytes agree most; of all its windows there the most common content is counted, by digests. A run of short
-period has one anchor, so it counts once. The sample is asked about in the first pass over the texts (exchange.py), all
-windows at the chosen offset in the second.
+Only the largest groups of equal k-grams are examined. In each, a sample of its anchors decides at which offset from the
+anchor windows of L bytes agree most; there, the most common content of all its windows is counted by digests. A run of
+short period has one anchor, so it counts once. The first pass over the texts (exchange.py) digests the sample, the
+second all windows at the chosen offset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OFFSETS = 9
 
 @dataclass(frozen=True)
 class RepeatedWindow:
-    """A window of L bytes that occurs `count` times; where its first occurrence begins."""
+    """A window of L bytes that occurs `count` times, and where its first occurrence begins."""
 
     count: int
     shard: int
@@ -53,7 +53,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows asked about, int64 (n,) each: of which crowd, at which offset from its anchors, and where they begin."""
+    """Windows to digest, int64 (n,) each: their crowd, their offset from its anchors, and where they begin."""
 
     crowds: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -74,13 +74,13 @@ class Windows:
         return placed
 
     def most_common(self, crowd: int, offset: int, own: NDArray[np.uint64]) -> RepeatedWindow:
-        """Of a crowd's windows at an offset: the most common content, and the first that has it; `own`: in_place."""
-        asked = np.flatnonzero((self.crowds == crowd) & (self.offsets == offset))
-        if not len(asked):
+        """The most common content of a crowd's windows at an offset, as its first occurrence; `own`: in_place."""
+        chosen = np.flatnonzero((self.crowds == crowd) & (self.offsets == offset))
+        if not len(chosen):
             return RepeatedWindow(0, 0, 0)
-        _, first, counts = np.unique(own[asked, 0], return_index=True, return_counts=True)
-        example = asked[int(first[np.argmax(counts)])]
-        count = int((own[asked, 1:] == own[example, 1:]).all(axis=1).sum())
+        _, first, counts = np.unique(own[chosen, 0], return_index=True, return_counts=True)
+        example = chosen[int(first[np.argmax(counts)])]
+        count = int((own[chosen, 1:] == own[example, 1:]).all(axis=1).sum())
         return RepeatedWindow(count, int(self.shards[example]), int(self.starts[example]))
 
     def _order(self) -> NDArray[np.intp]:
@@ -124,8 +124,8 @@ def read_crowds(shared: Sections) -> list[Crowd]:
 
 def sample_windows(crowds: Sequence[Crowd], texts: int) -> Windows:
     """The windows of every crowd's first anchors, at every offset that is tried."""
-    asked = [(number, crowd, offset) for number, crowd in enumerate(crowds) for offset in crowd.offsets()]
-    return _windows(asked, texts, _SAMPLE)
+    chosen = [(number, crowd, offset) for number, crowd in enumerate(crowds) for offset in crowd.offsets()]
+    return _windows(chosen, texts, _SAMPLE)
 
 
 def all_windows(crowds: Sequence[Crowd], offsets: Sequence[int], texts: int) -> Windows:
@@ -166,10 +166,10 @@ def _hash_spans(text: Any, starts: Any, length: Any, hashes: Any) -> None:
         hashes[row] = bytes_hash(text + starts[row], length)
 
 
-def _windows(asked: Sequence[tuple[int, Crowd, int]], texts: int, most: int | None) -> Windows:
+def _windows(chosen: Sequence[tuple[int, Crowd, int]], texts: int, most: int | None) -> Windows:
     """The windows at an offset of the first `most` anchors of crowds: (number, crowd, offset)."""
     columns = [np.empty((4, 0), np.int64)]
-    for number, crowd, offset in asked:
+    for number, crowd, offset in chosen:
         owning = np.flatnonzero((crowd.last[:most] <= offset) & (offset <= crowd.before[:most]))
         starts = crowd.positions[owning] - offset
         own = np.full_like(starts, number), np.full_like(starts, offset), crowd.shards[owning], starts

@@ -1,4 +1,4 @@
-"""Files of sections: what one task writes for each of many others, so that each of them reads a single stretch.
+"""Files of sections: one task writes a section for each of many others, and each of those reads one contiguous range.
 
 <name>         rows of one width, section after section
 <name>.index   u64 LE x (sections + 1): the first row of every section, then the number of rows
@@ -9,23 +9,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import BalanceError, CorruptDataError
 
-Require = Callable[[str, int, int], None]
-"""(name, first, last): compare the bytes [first, last) of a file, as far as it goes, with its digests before they are
-read."""
+Require = Callable[[str, int, int], AbstractContextManager[BinaryIO | None]]
+"""(name, first, last): check the bytes [first, last) of a file against its digests before they are read. The file stays
+in place during the `with`, and while an open file that it may yield is mapped.
+"""
 
 
-def as_written(name: str, first: int, last: int) -> None:
-    """A Require that takes every file for what was written."""
+def as_written(_name: str, _first: int, _last: int) -> AbstractContextManager[None]:
+    """A Require that checks nothing."""
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -40,29 +43,29 @@ class Sections:
         first, last = self._rows(name, section, np.dtype(dtype).itemsize * columns)
         count = (last - first) * columns
         width = np.dtype(dtype).itemsize
-        self.require(name, first * columns * width, last * columns * width)
-        rows = np.fromfile(self.folder / name, dtype, count=count, offset=first * columns * width)
+        with self.require(name, first * columns * width, last * columns * width):
+            rows = np.fromfile(self.folder / name, dtype, count=count, offset=first * columns * width)
         return rows if columns == 1 else rows.reshape(-1, columns)
 
     def map(self, name: str, section: int) -> NDArray[np.uint64]:
         """The u64 rows of one section, memory-mapped."""
         first, last = self._rows(name, section, 8)
-        self.require(name, first * 8, last * 8)
-        if first == last:  # nothing cannot be mapped
-            return np.empty(0, np.uint64)
-        return np.memmap(self.folder / name, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
+        with self.require(name, first * 8, last * 8) as file:
+            if first == last:  # an empty range cannot be mapped
+                return np.empty(0, np.uint64)
+            return np.memmap(file or self.folder / name, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
 
     def whole(self, name: str, dtype: str = "<u8") -> NDArray[Any]:
-        """All values of a file beside them that has no sections."""
-        self.require(name, 0, sys.maxsize)
-        return np.fromfile(self.folder / name, dtype).astype(np.dtype(dtype).newbyteorder("="), copy=False)
+        """All values of a file in the folder that has no sections."""
+        with self.require(name, 0, sys.maxsize):
+            return np.fromfile(self.folder / name, dtype).astype(np.dtype(dtype).newbyteorder("="), copy=False)
 
     def _rows(self, name: str, section: int, width: int) -> tuple[int, int]:
         index = f"{name}.index"
-        self.require(index, 0, sys.maxsize)
-        self.require(name, 0, 0)  # it is there, and of the size that it had
-        starts = np.fromfile(self.folder / index, "<u8").astype(np.int64)
-        size = (self.folder / name).stat().st_size
+        with self.require(index, 0, sys.maxsize):
+            starts = np.fromfile(self.folder / index, "<u8").astype(np.int64)
+        with self.require(name, 0, 0):  # checks that it exists with its original size
+            size = (self.folder / name).stat().st_size
         if not 0 <= section < len(starts) - 1 or size != width * starts[-1]:
             raise CorruptDataError(
                 "a file of sections does not match its index",
@@ -75,7 +78,7 @@ class Sections:
 
 
 class SectionWriter:
-    """Writes a file of sections whose lengths are known, each of them in order, in whatever order among them."""
+    """Writes a file of sections of known lengths: rows of one section come in order, sections interleave freely."""
 
     def __init__(self, folder: Path, name: str, rows: Sequence[int], row_bytes: int) -> None:
         starts = np.cumsum([0, *rows], dtype="<u8")

@@ -1,15 +1,15 @@
 """Settle what digests can settle: one hash partition of all shards, without any text.
 
-Anchors whose windows hold the same bytes in all (equal digests) are settled: every window of the later ones occurred
-earlier. The first of each content goes on, slice by slice: a slice whose gram's hash no other such slice has holds no
-repeat, and the borders of the others are asked about (exchange.py). So the first pass over the texts ships 16 bytes per
-shared anchor and 4 per slice, and the second the bytes that differ: at the ends of duplicates, and little besides.
+Anchors with the same bytes in all their windows (equal digests) are settled: every window of the later ones occurred
+earlier. The first anchor of each content is examined slice by slice: a slice whose gram has a unique hash holds no
+repeat, and the borders of the others are requested (exchange.py). So the first pass over the texts ships 16 bytes per
+shared anchor and 4 per slice, and the second the bytes that differ: mostly at the ends of duplicates.
 
     borders         sections by shard: border u64 of the slices that may repeat in part, by position
     windows         sections by shard: place u64 of every window to count for the report, by position (repeated.py)
     offsets         u64: the offset of each crowd of shared.py at which its windows are counted
     firsts          i32 of every shared anchor, shard by shard: the first with the same digest; with references alone
-    match_ranges, later_windows, earlier_windows    of what is settled, as of matches.py
+    match_ranges, later_windows, earlier_windows    of the settled windows, as in matches.py
 
 Memory of a partition with M shared anchors: 24 M of places and digests, 12 M to 20 M of table and firsts, and 11 bytes
 for each of their slices (3 per anchor) with their table; 72 bytes for each anchor of the shard whose rows are written.
@@ -48,7 +48,7 @@ def settle(
     want_windows: bool = False,
     want_firsts: bool = False,
 ) -> tuple[Matches, dict[str, int]]:
-    """Write what is asked next about every shard; what is settled, and counts: settled, open, slices, borders.
+    """Write the next requests to every shard; returns the settled matches, and counts: settled, open, slices, borders.
 
     shared      the folder that shared.share wrote for this partition
     answered    what every shard answered (exchange.answer_contexts)
@@ -81,7 +81,7 @@ def settle(
 
 
 def firsts_of(digests: Sequence[NDArray[np.uint64]]) -> NDArray[np.int32]:
-    """int32 (n,): of the rows (r, 2) of all parts, one behind the other, the first row with the same digest."""
+    """int32 (n,): for each row of all parts (r, 2), concatenated, the number of the first row with the same digest."""
     joined = np.concatenate(digests) if digests else np.empty((0, 2), np.uint64)
     size_bits = max(4, (len(joined) * 3 // 2).bit_length())
     table = np.full(1 << size_bits, -1, np.int32)

@@ -1,6 +1,6 @@
-"""Which anchors share their hash with another: one hash partition of all shards at a time, without any text.
+"""Finds the anchors that share their hash with another: one hash partition of all shards, without any text.
 
-Only these are asked about (exchange.py): 32 % of the anchors at L = 500 on documentation, 40 % at L = 100.
+Only these go into requests (exchange.py): 32 % of the anchors at L = 500 on documentation, 40 % at L = 100.
 
     contexts        sections by shard: place u64 of every anchor whose hash is shared, by position
     windows         sections by shard: place u64 of windows of the groups that are largest (repeated.py), by position
@@ -13,14 +13,16 @@ and 40 bytes per anchor of the largest bucket.
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.dedup.anchors import ANCHOR_ROWS, ROW_BYTES, open_anchors, partition_buckets
+from corpusmill.dedup.anchors import ANCHOR_ROWS, ROW_BYTES, SMALL_FILES, open_anchors, partition_buckets
 from corpusmill.dedup.exchange import CONTEXTS, WINDOWS
 from corpusmill.dedup.match_kernels import find_groups, sort_by_position
 from corpusmill.dedup.repeated import largest_groups, read_crowds, sample_windows, write_crowds
@@ -39,9 +41,9 @@ class AnchorSlices:
 
 
 def random_key() -> np.uint64:
-    """An odd number that nobody can know beforehand, for a table in memory: text may be made to fill one place of it.
+    """A random odd number, the secret of a hash table in memory: without it, crafted text could fill one slot.
 
-    Nothing that is written depends on it.
+    No written byte depends on it.
     """
     return np.uint64(secrets.randbits(64) | 1)
 
@@ -49,18 +51,22 @@ def random_key() -> np.uint64:
 def share(
     shards: Sequence[AnchorSlices], partition: int, partitions: int, minimum_bytes: int, folder: Path
 ) -> dict[str, int]:
-    """Write what partition `partition` of `partitions` asks about every shard; counts: anchors, candidates."""
+    """Write a partition's requests to every shard; returns counts: anchors, candidates."""
     if len(shards) > MOST_SHARDS:
         raise ConfigError("too many shards to match", expected=f"at most {MOST_SHARDS:,}", got=f"{len(shards):,}")
     first, last = partition_buckets(partition, partitions)
     rows: list[NDArray[np.uint32]] = []
     starts = np.zeros((last + 1 - first, len(shards)), np.int64)
     for number, shard in enumerate(shards):
-        anchors = open_anchors(shard.folder)
-        _check(anchors.minimum_bytes, minimum_bytes, number)
-        begin, end = int(anchors.starts[first]), int(anchors.starts[last])
-        shard.require(ANCHOR_ROWS, ROW_BYTES * begin, ROW_BYTES * end)
-        own = np.fromfile(shard.folder / ANCHOR_ROWS, "<u4", count=3 * (end - begin), offset=ROW_BYTES * begin)
+        with ExitStack() as files:
+            for name in SMALL_FILES:
+                files.enter_context(shard.require(name, 0, sys.maxsize))
+            files.enter_context(shard.require(ANCHOR_ROWS, 0, 0))
+            anchors = open_anchors(shard.folder)
+            _check(anchors.minimum_bytes, minimum_bytes, number)
+            begin, end = int(anchors.starts[first]), int(anchors.starts[last])
+            files.enter_context(shard.require(ANCHOR_ROWS, ROW_BYTES * begin, ROW_BYTES * end))
+            own = np.fromfile(shard.folder / ANCHOR_ROWS, "<u4", count=3 * (end - begin), offset=ROW_BYTES * begin)
         rows.append(own.reshape(-1, 3))
         starts[:, number] = anchors.starts[first : last + 1] - begin
     candidates = _candidates(rows, starts)

@@ -36,15 +36,15 @@ class Slicing:
 
     @property
     def gram_bytes(self) -> int:
-        """What all windows of a slice share."""
+        """The number of bytes that all windows of a slice share."""
         return self.minimum_bytes - self.width + 1
 
 
 def slicing_of(minimum_bytes: int) -> Slicing:
     """Slices of the largest power of two up to a quarter of the windows that an anchor can own.
 
-    Narrower ones are more hashes, wider ones more bytes beside them: halves come to as much, 0.10 bytes a byte of text
-    at L = 500 and 0.55 at 100 (hashes, borders and what is answered about them).
+    Narrower slices mean more hashes, wider ones longer borders. Half the width costs as much: 0.10 bytes per byte of
+    text at L = 500 and 0.55 at 100 (hashes, borders and the answers to them).
     """
     quarter = (minimum_bytes - kgram_bytes(minimum_bytes) + 1) // _PARTS
     return Slicing(minimum_bytes, 1 << max(0, quarter.bit_length() - 1))
@@ -76,8 +76,8 @@ def hash_slices(
 ) -> NDArray[np.uint32]:
     """uint32 hashes of the grams of all slices of some anchors, anchor by anchor, the highest n first.
 
-    text[0] is byte `origin` of the shard's text, and `text` holds every window that the anchors own. The hash also
-    takes in n. It only proposes: slices whose hash is another's are compared.
+    text[0] is byte `origin` of the shard's text, and `text` holds every window that the anchors own. The hash includes
+    n. It only proposes candidates: slices with equal hashes are compared.
     """
     hashes = np.empty(int(count_slices(places, slicing.width).sum()), np.uint32)
     _hash_slices(text.ctypes.data - origin, places, slicing.gram_bytes, slicing.width, hashes)

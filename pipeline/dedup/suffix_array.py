@@ -1,7 +1,7 @@
-"""The suffix array of a text shard, in infini-gram's files: for people who want that index, and a second way to ranges.
+"""The suffix array of a text shard, in infini-gram's files: an index for its users, and a second method to find ranges.
 
     tokenized   0xFF and the UTF-8 bytes of each document, one document after another
-    offset      u64 LE per document: where its 0xFF stands
+    offset      u64 LE per document: position of its 0xFF
     table       w bytes LE per byte of `tokenized`: suffix starts in the byte order of the suffixes, to the shard's end
     metadata    one JSON line per document; metaoff  u64 LE per document: where its line begins   (infini_gram.py)
     unigram     text, on request: "<byte> <count>" a line, ascending, separators counted
@@ -79,7 +79,7 @@ def _sorted_suffixes(text: NDArray[np.uint8], folder: Path) -> NDArray[np.int64]
     if text.size == 0:
         return np.empty(0, np.int64)
     text = np.ascontiguousarray(text)
-    # divsufsort refuses read-only arrays though it writes nothing; the same bytes by address save a copy of the map.
+    # divsufsort refuses read-only arrays though it writes nothing; wrapping the address saves a copy of the text.
     same_bytes = np.ctypeslib.as_array((ctypes.c_uint8 * text.size).from_address(text.ctypes.data))
     try:
         starts: NDArray[np.int64] = divsufsort(same_bytes)
@@ -94,7 +94,7 @@ def _sorted_suffixes(text: NDArray[np.uint8], folder: Path) -> NDArray[np.int64]
 
 
 def open_suffix_array(folder: Path, text_bytes: int) -> SuffixArray:
-    """Memory-map the `table` of a text of that size. CorruptDataError if it is not of one width for all suffixes."""
+    """Memory-map the `table` of a text of that size. CorruptDataError if it has another size."""
     size = (folder / TABLE).stat().st_size
     width = pointer_bytes(text_bytes)
     if size != width * text_bytes:

@@ -22,7 +22,7 @@ def _pointer(table: Any, width: Any, rank: Any) -> Any:
 
 @kernel
 def _order(texts: Any, sizes: Any, first_shard: Any, first: Any, second_shard: Any, second: Any, length: Any) -> Any:
-    """-1, 0 or 1 as the first suffix, cut to `length` bytes, stands before, equals or stands after the second."""
+    """-1, 0 or 1 if the first suffix, cut to `length` bytes, sorts before, equals or sorts after the second."""
     first_size = min(length, sizes[first_shard] - first)
     second_size = min(length, sizes[second_shard] - second)
     same = common_prefix(texts[first_shard] + first, texts[second_shard] + second, min(first_size, second_size))
@@ -45,9 +45,9 @@ def _sink(heap: Any, size: Any, place: Any, texts: Any, sizes: Any, heads: Any, 
         least = place
         for child in (2 * place + 1, 2 * place + 2):
             if child < size:
-                one, other = heap[child], heap[least]
-                order = _order(texts, sizes, one, heads[one], other, heads[other], length)
-                if order < 0 or (order == 0 and one < other):
+                shard, other = heap[child], heap[least]
+                order = _order(texts, sizes, shard, heads[shard], other, heads[other], length)
+                if order < 0 or (order == 0 and shard < other):
                     least = child
         if least == place:
             return
@@ -62,7 +62,7 @@ def _set(bits: Any, base: Any, position: Any) -> None:
 
 @kernel
 def _rank_among_most(most: Any, count: Any, shard: Any, position: Any) -> None:
-    """Put (count, shard, position) where it belongs in `most`: more before fewer, of equal ones the first place."""
+    """Insert (count, shard, position) into `most`, sorted by count descending, then by place."""
     row = len(most)
     while row > 0:
         before = most[row - 1]
@@ -95,10 +95,10 @@ def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the mar
 
     texts, sizes    int64[S]: address and length of every shard's text
     tables, widths  int64[S]: address of every shard's table, and bytes of a pointer in it
-    ranks, stops    int64[S]: the ranks to walk; equal windows must all lie inside or all outside. `ranks` is used up
-    bases           int64[S]: where each shard's bits begin
-    references      int64[S], ascending: the number of the reference that a shard belongs to, one more for all others
-    later, kept     uint8[], updated: bit 7 - p % 8 of byte base + p / 8 is set for a window that starts at p and is not
+    ranks, stops    int64[S]: the ranks to walk; equal windows must all lie inside or all outside. `ranks` is
+    overwritten bases           int64[S]: where each shard's bits begin references      int64[S], ascending: the number
+    of the reference that a shard belongs to, one more for all others later, kept     uint8[], updated: bit 7 - p % 8 of
+    byte base + p / 8 is set for a window that starts at p and is not
                     the first (later), or is the first of several (kept)
     referred        uint8 (references, bytes), updated: the same for windows whose first place is in a shard of a lower
                     number, in the row of that number
@@ -107,7 +107,7 @@ def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the mar
     Returns the number of marks in `later`.
 
     A heap holds the next suffix of every shard. Equal windows come out together, those of the first shard first; of
-    them the first by (shard, position) is kept. A window with a separator in it, or beyond the end, is none.
+    them the first by (shard, position) is kept. Windows that hold a separator or reach beyond the end are skipped.
     """
     shards = len(texts)
     heads = np.zeros(shards, np.int64)

@@ -1,10 +1,11 @@
-"""The windows that occurred earlier, from suffix arrays: what matches.py finds, one part of all tables at a time.
+"""Finds the windows that occurred earlier from suffix arrays (the result is that of borders.py), one part of all tables
+at a time.
 
-Suffixes that begin with the same L bytes stand together in each table. A part is what lies between two cut points,
-the beginnings (at most L bytes) of suffixes of the largest shard, so that equal windows are never in two parts.
+Suffixes that begin with the same L bytes are adjacent in each table. Parts are delimited by the beginnings (at most L
+bytes) of suffixes of the largest shard, so that equal windows are never in two parts.
 
 Memory: two bits per byte of text of all shards, and one more for each reference. Time: a random access to the text per
-byte, 1-2 MB/s. Texts and tables are memory-mapped, and want to be in memory.
+byte, 1-2 MB/s. Texts and tables are memory-mapped and should fit in memory.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class SortedShard:
 def match_suffixes(
     shards: Sequence[SortedShard], partition: int, partitions: int, minimum_bytes: int, references: Sequence[int] = ()
 ) -> tuple[Matches, list[RepeatedWindow], dict[str, int]]:
-    """The matches of part `partition` of `partitions` of the suffixes, what they repeat most; counts: suffixes.
+    """(matches of part `partition` of `partitions` of the suffixes, the most repeated windows, counts: suffixes).
 
-    `references`: of the shards, as of references.referred_windows; none if no shard is one's.
+    `references`: of the shards, as in references.referred_windows; empty if no shard is of a reference.
     """
     firsts, lasts = (_ranks(shards, number, partitions, minimum_bytes) for number in (partition, partition + 1))
     bases = np.cumsum([0, *(shard.text.size // 8 + 1 for shard in shards)], dtype=np.int64)
@@ -50,7 +51,7 @@ def match_suffixes(
     numbers = np.array(references if references else [0] * len(shards), np.int64)
     referred = np.zeros((numbers[-1] if references else 0, bases[-1]), np.uint8)
     most = np.zeros((_CANDIDATES, 3), np.int64)
-    suffixes = int((lasts - firsts).sum())  # `firsts` is used up
+    suffixes = int((lasts - firsts).sum())  # before mark_windows overwrites `firsts`
     if shards:
         mark_windows(
             np.array([shard.text.ctypes.data for shard in shards], np.int64),
@@ -86,7 +87,7 @@ def ranks_of(shard: SortedShard, string: bytes) -> tuple[int, int]:
 def _apart(
     shards: Sequence[SortedShard], windows: Sequence[RepeatedWindow], minimum_bytes: int
 ) -> list[RepeatedWindow]:
-    """At most LISTED of them: none that shares the middle half of one before it, as windows beside it do."""
+    """At most LISTED windows, without those that contain the middle half of one before, as neighbouring windows do."""
     listed: list[RepeatedWindow] = []
     middles: list[bytes] = []
     for window in windows:

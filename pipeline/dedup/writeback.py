@@ -1,16 +1,16 @@
-"""Rewrites a source file without its duplicate ranges, or with the ranges noted in every document.
+"""Rewrites a source file without its duplicate ranges, or with the ranges added to every document.
 
 The content follows the reference (bsade's writeback): `remove` joins the kept pieces of a text with nothing in between
 and keeps documents that become empty; `annotate` leaves the text alone and adds a list of [start, end] byte offsets
-into its UTF-8, empty where nothing was found. The form is better kept: the output is the input's own bytes except for
-those that are cut out of a text (its escapes stay as they were) or added. Untouched lines, other fields (1.50, 1e5,
-duplicate keys), the space between tokens, ``\\r\\n`` and a missing last newline come out as they went in; with no
+into its UTF-8, empty where nothing was found. The format is preserved better: the output is the input's own bytes
+except for those that are cut from a text (whose escapes are kept) or added. Untouched lines, other fields (1.50, 1e5,
+duplicate keys), the space between tokens, ``\\r\\n`` and a missing last newline are unchanged; with no
 ranges, `remove` of a file without rejected lines is the identity. Rejected lines are left out (the quarantine has
 them), and the line count is otherwise unchanged.
 
 Every document's line is hashed and compared with the text shard's hash of it, so a source that changed since it was
-indexed is an error and not a wrong cut. Of what `remove` writes, every line is read again: an untouched one must have
-that hash still, and of a cut one the text is decoded for the account of the kept texts.
+indexed is an error and not a wrong cut. Every line that `remove` writes is read again: an untouched line must still
+have that hash, and the text of a cut line is decoded for the account of kept texts.
 
 Price: one pass over the decompressed file; only lines that change are parsed. Memory is a few blocks, or four times the
 longest line if that is more.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 import numpy as np
 import orjson
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
 from corpusmill.dedup.annotations import Annotation, annotate_lines, key_path, text_parts, with_edits
-from corpusmill.documents.json_members import find_value
+from corpusmill.documents.json_members import find_values
 from corpusmill.documents.json_strings import INSIDE_A_CHARACTER, find_places
 from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from corpusmill.documents.located import (
@@ -46,18 +46,18 @@ from corpusmill.errors import CorruptDataError
 EMPTY = b'""'
 
 Edit = tuple[int, int, bytes]
-"""Bytes [start, end) of a block give way to these."""
+"""(start, end, bytes that replace [start, end) of a block)."""
 
 _CutString = tuple[int, tuple[int, int], bytes]
-"""Which of a block's documents has ranges; (start, end) of its text's JSON, quotes included; what is written there."""
+"""(number of a document in its block, (start, end) of its text's JSON, quotes included, the JSON to write there)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBackOptions:
     """What happens to a document's duplicate ranges.
 
-    `annotate_key`  where `annotate` puts its list (annotations.py), over what is there if `replace_existing`
-    `drop_empty`    `remove` leaves out the documents that become empty instead of keeping them with an empty text
+    `annotate_key`  where `annotate` puts its list (annotations.py), over an existing value if `replace_existing`
+    `drop_empty`    `remove` drops documents that become empty instead of keeping them with an empty text
     """
 
     mode: Literal["remove", "annotate"]
@@ -71,13 +71,14 @@ class WriteBackOptions:
 class WriteBackCounts:
     """documents_in = documents_out + those dropped because they became empty; text_bytes_in = out + removed.
 
-    `documents_changed` have ranges (removed or noted), or another text than their line; `documents_empty` became empty,
-    dropped or not. A document that was empty before is neither. `documents_intact` were written by `remove` as they
-    were indexed. `documents_out` and `text_bytes_out` are measured in what is written, not derived from the ranges.
+    `documents_changed` have ranges (removed or annotated), or another text than their line; `documents_empty` became
+    empty, dropped or not. A document that was empty before is neither. `documents_intact` were written by `remove` as
+    they were indexed. `documents_out` and `text_bytes_out` are measured in what is written, not derived from the
+    ranges.
 
-    `text_content` is of the indexed texts whose lines were read again, `kept_content` of what stays of each, where it
-    changed decoded from what is written; a document that is dropped counts as an empty text. Both weigh a document by
-    shard and ordinal. `noted_content` is of the values of annotations, read again from what is written.
+    `text_content` sums the indexed texts whose lines were read again, `kept_content` what is kept of each, decoded from
+    the output where it changed; a dropped document counts as an empty text. Both weight a document by shard and
+    ordinal. `noted_content` sums the values of annotations, read again from the output.
     """
 
     documents_in: int = 0
@@ -95,7 +96,7 @@ class WriteBackCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Documents:
-    """What the text shard and the ranges say about the documents of one source file.
+    """The documents of one source file, from the text shard and its ranges.
 
     `line_numbers` int64 (n,); `text_bytes` int64 (n,); `ranges` int64 (m, 2 or 3) relative to each document's text,
     those of document i at `first_range[i] : first_range[i + 1]`.
@@ -112,7 +113,7 @@ class _Documents:
         return ranges
 
     def rewritten_in(self, block: LocatedBlock) -> NDArray[np.int64]:
-        """Which of a block's documents, counted from its first, have another text than their line."""
+        """int64 (n,): the numbers, within the block, of documents whose text differs from their line."""
         rewritten = self.indexed.rewritten
         low, high = np.searchsorted(rewritten, [block.first_document, block.end_document])
         return rewritten[low:high] - block.first_document
@@ -121,7 +122,7 @@ class _Documents:
         return changed_source(self.indexed.path, int(self.line_numbers[document]), got)
 
     def require_unchanged(self, block: LocatedBlock) -> None:
-        """CorruptDataError for a line that is not the one that was indexed."""
+        """CorruptDataError for a line that changed since it was indexed."""
         (other,) = np.nonzero(
             block.line_hashes() != self.indexed.line_hashes[block.first_document : block.end_document]
         )
@@ -147,11 +148,11 @@ def write_back_file(
     `ranges`   uint64 (m, 2): [start, end) positions in the text shard's text, ascending and disjoint, each inside
                one document and aligned to UTF-8 characters; empty ones are ignored. `annotate` adds a third column, if
                there is one, to each range as it is
-    `annotations`  what every document gets beside: values of documents counted within the file
+    `annotations`  further attributes of every document; they count documents within the file
     `unit`     the number of the shard
 
-    Raises CorruptDataError if a line is not what was indexed, or a range is not as above; ConfigError for an annotation
-    that cannot be placed. After an error the output is not whole and must be thrown away.
+    Raises CorruptDataError if a line changed since it was indexed, or a range is not as above; ConfigError for an
+    annotation that cannot be placed. After an error the output is incomplete and must be deleted.
     """
     documents = _documents(indexed, ranges)
     account = _Account(documents, options, unit)
@@ -185,7 +186,7 @@ def write_back_file(
 
 
 def _own_annotation(documents: _Documents, options: WriteBackOptions) -> list[Annotation]:
-    """The ranges themselves, where they are noted."""
+    """The annotation of mode annotate: the ranges themselves."""
     if options.mode == "remove":
         return []
     return [Annotation(options.annotate_key, documents.ranges_of, options.replace_existing)]
@@ -205,7 +206,7 @@ class _Account:
         self._unit = unit
 
     def add(self, block: LocatedBlock, written: bytes, changed: list[int], dropped: list[int]) -> None:
-        """A block that became `written`. `changed`: which of its documents were cut; `dropped`: which of these went."""
+        """Count a block that became `written`. `changed`: its documents that were cut; `dropped`: of these."""
         counts, indexed = self.counts, self._documents.indexed
         first, end = block.first_document, block.end_document
         texts = text_hashes(indexed.text, indexed.bounds[first:end] + np.uint64(1), indexed.bounds[first + 1 : end + 1])
@@ -217,7 +218,7 @@ class _Account:
         counts.text_bytes_in += int(sizes.sum())
         counts.text_content += weighted_sum(texts, weights)
         stays = np.delete(np.arange(len(sizes)), dropped)
-        if self._options.mode == "remove" and len(stays) == len(line_ends):  # else the documents do not balance
+        if self._options.mode == "remove" and len(stays) == len(line_ends):  # otherwise the balance of documents fails
             lines = locate(written, line_ends, np.arange(len(line_ends)), first)
             same = lines.line_hashes() == indexed.line_hashes[first:end][stays]
             counts.documents_intact += int(np.count_nonzero(same[np.isin(stays, changed, invert=True)]))
@@ -229,7 +230,7 @@ class _Account:
 
 
 def _texts_again(lines: LocatedBlock, documents: NDArray[np.int64], changed: list[int], text_field: str) -> list[bytes]:
-    """What `lines`, those of some `documents`, hold as the texts of the ones that changed; nothing where none is."""
+    """The texts of the changed documents, decoded from `lines`, those of `documents`; b"" where one was dropped."""
     spans = dict(zip(documents.tolist(), zip(lines.starts.tolist(), lines.ends.tolist(), strict=True), strict=True))
     return [read_text(lines.data, spans[place], text_field) or b"" if place in spans else b"" for place in changed]
 
@@ -261,7 +262,7 @@ def _misfit(source: str, got: str) -> CorruptDataError:
         where=source,
         expected="ascending, disjoint ranges of whole characters, each inside the text of one document of this file",
         got=got,
-        next_step="rerun the find_ranges step of this shard: its ranges are for another text shard",
+        next_step="rerun the union step of this shard: its ranges are for another text shard",
     )
 
 
@@ -281,7 +282,7 @@ def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) ->
         ranges = ranges[np.isin(owner, rewritten, invert=True)]
         range_counts[rewritten] = 0
     places = np.flatnonzero(range_counts)
-    spans = [_text_span(block, documents, place, text_field) for place in places.tolist()]
+    spans = _text_spans(block, documents, places, text_field)
     text_bytes = documents.text_bytes[block.first_document + places]
     texts_begin = np.cumsum(text_bytes + 1) - (text_bytes + 1)  # back to back, a closing quote behind each
     range_counts = range_counts[places]
@@ -299,20 +300,26 @@ def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) ->
 
 
 def _rewritten_strings(block: LocatedBlock, documents: _Documents, options: WriteBackOptions) -> Iterator[_CutString]:
-    """The strings of documents whose text is not that of their line: JSON of the indexed text, without its ranges."""
-    for place in documents.rewritten_in(block).tolist():
+    """The strings of documents whose text a step changed: JSON of the indexed text, without its ranges."""
+    rewritten = documents.rewritten_in(block)
+    spans = _text_spans(block, documents, rewritten, options.text_field)
+    for place, span in zip(rewritten.tolist(), spans, strict=True):
         document = block.first_document + place
         text = documents.indexed.text_of(document)
         if options.mode == "remove":
             text = without_ranges(text, documents.ranges_of(document))
-        yield place, _text_span(block, documents, place, options.text_field), orjson.dumps(text.decode())
+        yield place, span, orjson.dumps(text.decode())
 
 
-def _text_span(block: LocatedBlock, documents: _Documents, place: int, text_field: str) -> tuple[int, int]:
-    text = find_value(block.data, text_field, int(block.starts[place]), int(block.ends[place]))
-    if text is None:
-        raise documents.changed(block.first_document + place, f"no text at {text_field!r}")
-    return text
+def _text_spans(
+    block: LocatedBlock, documents: _Documents, places: NDArray[np.int64], text_field: str
+) -> list[tuple[int, int]]:
+    objects = zip(block.starts[places].tolist(), block.ends[places].tolist(), strict=True)
+    spans = find_values(block.data, text_field, objects)
+    for place, span in zip(places.tolist(), spans, strict=True):
+        if span is None:
+            raise documents.changed(block.first_document + place, f"no text at {text_field!r}")
+    return cast("list[tuple[int, int]]", spans)
 
 
 def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:

@@ -1,9 +1,9 @@
-"""The writeback of parquet files: rows without their duplicate ranges, or with the ranges in a separate column.
+"""Rewrites parquet files: rows without their duplicate ranges, or with the ranges in a separate column.
 
 Every other column, the schema with its metadata, the type of the text column (string, large_string, dictionary), the
-row groups and the compression of every column stay as they are; the encoding of pages is pyarrow's, so the bytes of a
-file depend on its version. Rejected rows are left out. In mode annotate the column is list<list<int64>>, its
-name the whole of `annotate_key`, dots included; other annotations say what theirs is (`Annotation.column`).
+row groups and the compression of every column are kept; pyarrow encodes the pages, so the bytes of a file depend on its
+version. Rejected rows are left out. In mode annotate the column is list<list<int64>>, its name the whole of
+`annotate_key`, dots included; other annotations state the type of theirs (`Annotation.column`).
 
 Price: one row group in memory, decompressed.
 """
@@ -45,8 +45,8 @@ def write_back_table(
 ) -> WriteBackCounts:
     """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
 
-    Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that is not what was
-    indexed; ConfigError for an annotation whose column is there already.
+    Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that changed since it
+    was indexed; ConfigError for an annotation whose column exists.
     """
     file = open_parquet(stream, indexed.path)
     text_field = options.text_field
@@ -128,7 +128,7 @@ def _require_unchanged(parts: NDArray[np.uint64], indexed: IndexedSource, first:
 
 
 def _as_indexed(texts: list[bytes], indexed: IndexedSource, first: int, rewritten: NDArray[np.int64]) -> list[bytes]:
-    """The texts of documents from `first` on, those that were rewritten as they were indexed."""
+    """The texts of documents from `first` on, with those that a step changed replaced by the indexed text."""
     others = {document - first: indexed.text_of(document) for document in rewritten.tolist()}
     return [others.get(number, text) for number, text in enumerate(texts)]
 

@@ -1,4 +1,4 @@
-"""Two versions compared: plain values, of each pair the old version's first, and the same in words."""
+"""Compares two versions: as plain values, where each pair holds the old version's value first, and as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compare_versions(
     config: DatasetConfig | None = None,
     endpoint_urls: tuple[str | None, str | None] = (None, None),
 ) -> Plain:
-    """Compare two versions, named as `open_version` says, with its errors and those of documents.py.
+    """Compare two versions, named as in `open_version`; raises its errors and those of documents.py.
 
     `documents` and each of `sources`: outcome (`all` and matching.OUTCOMES) -> measure -> [old, new]; None where that
     is unknown, as `settings` and `versions` are without a work folder. `told_by`: WORK, DELIVERED or "".
@@ -65,7 +65,7 @@ def compare_versions(
 
 
 def _unknown(sides: list[Version], told_by: str) -> dict[str, str]:
-    """What is not known, and why."""
+    """{what is unknown: why}."""
     built = next((_why(version, "no longer has the steps of") for version in sides if not version.build), "")
     planned = next((_why(version, "has no plan that delivered") for version in sides if not version.configuration), "")
     documents = f"{built}; and not both versions have {FOLDER}/" if not told_by else ""
@@ -86,7 +86,7 @@ def _why(version: Version, lacks: str) -> str:
 
 
 def _fields(version: Version, config: DatasetConfig | None) -> tuple[str, str]:
-    """Of text and id: as the version's own configuration has them, else `config`, else every new configuration."""
+    """The fields of text and id: from the version's own configuration, else `config`, else the defaults."""
     if version.configuration:
         return version.configuration["source"]["text_field"], version.configuration["source"]["id_field"]
     return (config.source.text_field, config.source.id_field) if config else ("text", "id")
@@ -104,7 +104,7 @@ def _outcomes(counted: Any, told_by: str) -> Plain:
 
 
 def differing(old: Plain | None, new: Plain | None) -> Plain | None:
-    """Dotted key -> both values, of those that are not equal."""
+    """Dotted key -> [old, new], for the values that differ."""
     if old is None or new is None:
         return None
     left, right = dict(_flat(old)), dict(_flat(new))
@@ -178,5 +178,5 @@ def _table(rows: list[list[Any]]) -> list[str]:
 
 
 def _shown(text: str) -> str:
-    """On one line, without what a terminal obeys."""
+    """On one line, with control characters escaped."""
     return visible(text).replace("\n", r"\n").replace("\t", r"\t")

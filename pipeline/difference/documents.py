@@ -1,6 +1,6 @@
 """The documents of a version as rows of hashes; see ROW.
 
-`identity` is the hash of a document's id, or of its text if it has none; `cuts` that of its duplicate ranges.
+`identity` is the hash of a document's id, or of its text if it has none; `cuts` the hash of its duplicate ranges.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ HASHES, AMOUNTS = ("identity", "text", "cuts"), ("tokens", "duplicate_bytes")
 ROW = np.dtype([*((name, "<u8") for name in HASHES), ("source", "<i4"), *((name, "<i8") for name in AMOUNTS)])
 Rows = NDArray[Any]
 Numbers = dict[str, int]
-"""Of source files, by name; a new one gets the next number."""
+"""Source file names to numbers; a new file gets the next number."""
 
 
 def rows_of_build(build: Build, sources: Numbers) -> Iterator[Rows]:
-    """All documents that a build read, a shard at a time. DamagedStepError if an output is not as written."""
+    """All documents that a build read, a shard at a time. DamagedStepError for a damaged output."""
     for unit in build.units("tokenize"):
         text = open_text_shard(build.folder(final_stage(build, unit), unit))
         bounds, ids = text.bounds(0, text.documents), text.document_ids()
@@ -58,9 +58,9 @@ def rows_of_build(build: Build, sources: Numbers) -> Iterator[Rows]:
 
 
 def rows_of_documents(version: Version, fields: tuple[str, str], sources: Numbers) -> Iterator[Rows]:
-    """All delivered documents, of the `fields` text and id: without cuts, tokens and duplicates, which stay 0.
+    """All delivered documents, read from the `fields` text and id; cuts, tokens and duplicates are 0.
 
-    SourceError if a file is gone, or has no document; CorruptDataError if it is not the one that was delivered.
+    SourceError if a file is missing, or has lines but no document; CorruptDataError if its sha256 differs.
     """
     for file in version.description["files"]:
         name = safe_relative_name(file["name"], where=version.store.folder)
@@ -85,7 +85,7 @@ def rows_of_documents(version: Version, fields: tuple[str, str], sources: Number
 
 
 def _rows(text: Any, bounds: NDArray[np.uint64], ids: Any, id_bounds: NDArray[np.uint64]) -> Rows:
-    """Of documents whose separators and ends are `bounds`, and whose ids lie back to back."""
+    """ROW (n,) of documents text[bounds[i] + 1 : bounds[i + 1]] with the ids ids[id_bounds[i] : id_bounds[i + 1]]."""
     rows = np.zeros(len(bounds) - 1, ROW)
     rows["text"] = text_hashes(text, bounds[:-1] + np.uint64(1), bounds[1:])[0]
     hashes = text_hashes(ids, id_bounds[:-1], id_bounds[1:])[0]
@@ -94,7 +94,7 @@ def _rows(text: Any, bounds: NDArray[np.uint64], ids: Any, id_bounds: NDArray[np
 
 
 def _on_this_machine(version: Version, name: str, sha256: str, folder: Path) -> Path:
-    """A delivered file, its sha256 compared; fetched into `folder` if it lies in a store."""
+    """The path of a delivered file with the right sha256; fetched into `folder` if it is in a remote store."""
     store, stored = version.store, version.store.stat(name)
     where = f"{store.folder}/{name}"
     if stored is None:

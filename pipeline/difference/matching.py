@@ -1,6 +1,6 @@
-"""The outcome of every document: the rows of two versions matched, partition by partition of their identities.
+"""Finds the outcome of every document: matches the rows of two versions, partitioned by identity.
 
-In rounds, each of which takes away the documents that agree in its columns, as many as both versions have.
+Each round matches the remaining documents that agree in its columns, and removes as many as both versions have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from corpusmill.difference.documents import AMOUNTS, ROW, Numbers, Rows
 PARTITIONS = 256
 ROUNDS = {
     "unchanged": ("identity", "source", "text", "cuts"),
-    "cut": ("identity", "source", "text"),  # the same text, other duplicates
+    "cut": ("identity", "source", "text"),  # same text, different duplicates
     "changed": ("identity", "source"),
     "moved": ("identity", "text"),  # to another file
 }
@@ -60,7 +60,7 @@ def match(old: Rows, new: Rows, columns: tuple[str, ...]) -> tuple[NDArray[np.bo
 
 
 def _partition(batches: Iterable[Rows], folder: Path) -> Path:
-    """`folder`, with the rows in the files 0 to PARTITIONS - 1 by their identity."""
+    """Write the rows to the files 0 to PARTITIONS - 1 in `folder` by their identity; returns `folder`."""
     folder.mkdir()
     with ExitStack() as stack:
         files = [stack.enter_context((folder / str(number)).open("wb")) for number in range(PARTITIONS)]
@@ -74,6 +74,6 @@ def _partition(batches: Iterable[Rows], folder: Path) -> Path:
 
 
 def _add(totals: NDArray[np.int64], rows: Rows) -> None:
-    """`totals`: int64 (sources, measures)."""
+    """Add the rows' amounts to `totals` int64 (sources, measures)."""
     for place, measure in enumerate(MEASURES):
         np.add.at(totals[:, place], rows["source"], 1 if measure == "documents" else rows[measure])

@@ -1,4 +1,4 @@
-"""What differs between two versions, as a page: one HTML file that needs nothing else."""
+"""The comparison of two versions as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Plain = dict[str, Any]
 
 
 def render_difference_page(difference: Plain) -> str:
-    """The page of what compare_versions gives; files beyond the environment's `listed_rows` are counted."""
+    """The page of a result of compare_versions; files beyond the environment's `listed_rows` are only counted."""
     old, new = (difference[side] for side in ("old", "new"))
     settings = [
         (title, key, *(json.dumps(value, ensure_ascii=False) for value in pair))

@@ -1,4 +1,4 @@
-"""A delivered version opened: what dataset.json states, and what a work folder still knows about its build."""
+"""Opens a delivered version: its dataset.json, and what the work folder still has of its build."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from corpusmill.verify.delivered import read_file
 
 @dataclass(frozen=True)
 class Version:
-    """A version at one place. None: no work folder is known, or it no longer has that.
+    """A version at one place. A field is None if no work folder is known, or if the work folder no longer has it.
 
     Of the plan that delivered it: `configuration`, what can change bytes; `made_by`, the versions of the program, its
     stages and libraries; `build`, if this program finds its steps.
@@ -72,7 +72,7 @@ def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | N
 
 
 def _made(build: Build) -> str:
-    """The version that a build's steps made; "" if they are gone, or of another version of this program."""
+    """The version that a build's steps delivered; "" if they are gone, or of another version of this program."""
     try:
         return version_of(build.receipt("manifest", UNIT))
     except StepMissingError:
@@ -80,7 +80,7 @@ def _made(build: Build) -> str:
 
 
 def _named_store(version: str, config: DatasetConfig) -> Store:
-    """Of the first destination that has it."""
+    """The version's store at the first destination that has it."""
     for destination in config.destinations:
         folder = dataset_folder(absolute(destination.path), config.name)
         with suppress(SourceError):
@@ -89,7 +89,7 @@ def _named_store(version: str, config: DatasetConfig) -> Store:
             )
     raise SourceError(
         "no destination of the configuration has this version",
-        where=", ".join(destination.path for destination in config.destinations) or "there is no destination",
+        where=", ".join(destination.path for destination in config.destinations) or "no destination",
         got=version,
         next_step="give the version's folder or address",
     )

@@ -3,7 +3,7 @@
 In: source files of JSON lines (``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``, ``.jsonl.zstd``) or parquet (``.parquet``),
 opened by a store.
 Out: for every shard a folder, the text shard, which every later stage reads instead of the JSON; and a quarantine file
-with each rejected line, why it was rejected and its exact bytes.
+with each rejected line's reason and exact bytes.
 
 The text shard is the layout of infini-gram (one shard of a v6 index of bytes) without its suffix array:
 
@@ -15,7 +15,7 @@ The text shard is the layout of infini-gram (one shard of a v6 index of bytes) w
     linehash      .            .  .              uint64 LE a document: a hash of that line, or of a parquet row's text
     ids           d o c - 1 7                    the documents' ids, UTF-8, back to back
     id_ends       5            5  6              uint64 LE a document: one past its id in `ids`
-    rewritten     uint64 LE each: the documents whose text is not that of their line; only if there are any
+    rewritten     uint64 LE each: the documents whose text a step changed; only if there are any
     sources.json  [{"path", "first_document", "documents", "lines", "line_bytes", "rejected": {reason: lines}}, ...]
 
 The second document is empty, just its separator, and has no id. The third one's id is the number 7, kept as its JSON.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEPARATOR = b"\xff"
-"""Stands before every text; no byte of UTF-8 is that."""
+"""Precedes every text; never occurs in UTF-8."""
 
 
 class RejectionReason(StrEnum):
@@ -45,12 +45,12 @@ class DocumentBatch:
 
     `text`          uint8 (documents + text_bytes,): before every document 0xFF, then its text as UTF-8, verbatim
     `bounds`        int64 (documents + 1,): document i is `text[bounds[i] + 1 : bounds[i + 1]]`
-    `ids`           uint8 (id_bytes,): the documents' ids, UTF-8: of an id that is not a string, its JSON as it stands
-                    in the line; nothing for a document without an id, or whose id is null
+    `ids`           uint8 (id_bytes,): the documents' ids, UTF-8; an id that is not a string as its JSON in the line;
+                        empty for a document without an id, or whose id is null
     `id_bounds`     int64 (documents + 1,): the id of document i is `ids[id_bounds[i] : id_bounds[i + 1]]`
     `line_numbers`  uint64 (documents,): the 0-based line each document came from, ascending
-    `line_hashes`   uint64 (documents,): a hash of that line, without its newline or a byte order mark before it; of a
-                    parquet file's row, of its text
+    `line_hashes`   uint64 (documents,): a hash of that line, without its newline and byte order mark; in parquet
+                        files, a hash of the text
     `rejections`    the lines in between that are not documents, ascending
     `line_bytes`    decompressed bytes that these lines took in the file, newlines and a byte order mark included, so
                     that the sum over a file's batches is the file's decompressed size
@@ -72,7 +72,7 @@ class DocumentBatch:
 
     @property
     def lines(self) -> int:
-        """Every line is a document or a rejection."""
+        """The number of lines: documents and rejections."""
         return self.documents + len(self.rejections)
 
     @property
@@ -100,7 +100,7 @@ def batch_of(
     rejections: list[Rejection],
     line_hashes: NDArray[np.uint64] | None = None,
 ) -> DocumentBatch:
-    """A batch of texts and ids, UTF-8, that come one by one; without `line_hashes` they are those of the texts."""
+    """A batch of separate texts and ids, UTF-8; the default of `line_hashes` is the texts' hashes."""
     text = np.frombuffer(SEPARATOR.join((b"", *texts)), np.uint8)
     bounds, id_bounds = (np.zeros(len(texts) + 1, np.int64) for _ in range(2))
     np.cumsum([len(text) + 1 for text in texts], out=bounds[1:])

@@ -1,4 +1,4 @@
-"""Compression whose bytes depend on the content alone: not on time, names, threads, or how the writes were cut."""
+"""Compression whose bytes depend on the content only: not on time, names, threads, or the sizes of writes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 # ISA-L would be three times as fast, but two processes on one machine got unequal bytes from it for equal input (1.9.1,
 # levels 1 and 2, about one context in 3,000); zlib's bytes are the same, and level 1 runs three times as fast as 6.
 GZIP_LEVEL = 1
-GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+GZIP_WINDOW = 31  # zlib's code for a 32 KiB window with gzip header and trailer
 FEED_BYTES = 1 << 20
 
 
 class Compressor(Protocol):
-    """What zlib's, zstandard's and these compression objects have in common."""
+    """The interface of zlib's and zstandard's compression objects, and of Verbatim."""
 
-    def compress(self, data: bytes, /) -> bytes: ...
+    def compress(self, data: bytes | memoryview[int], /) -> bytes | memoryview[int]: ...
 
     def flush(self) -> bytes: ...
 
@@ -27,7 +27,7 @@ class Compressor(Protocol):
 class Verbatim:
     """No compression."""
 
-    def compress(self, data: bytes, /) -> bytes:
+    def compress(self, data: bytes | memoryview[int], /) -> bytes | memoryview[int]:
         return data
 
     def flush(self) -> bytes:
@@ -40,7 +40,7 @@ def gzip_member() -> Compressor:
 
 
 class CompressingStream(io.RawIOBase):
-    """Feeds a compressor in pieces of exactly `FEED_BYTES`: what it writes may depend on how its input is cut."""
+    """Feeds a compressor in pieces of exactly `FEED_BYTES`, because its output may depend on the sizes of its input."""
 
     def __init__(self, raw: BinaryIO, compressor: Compressor) -> None:
         self._raw = raw
@@ -57,7 +57,8 @@ class CompressingStream(io.RawIOBase):
         size = len(unfed)
         while len(self._unfed) + len(unfed) >= FEED_BYTES:
             missing = FEED_BYTES - len(self._unfed)
-            self._raw.write(self._compressor.compress(b"".join((self._unfed, unfed[:missing]))))
+            feed = b"".join((self._unfed, unfed[:missing])) if self._unfed else unfed[:missing]
+            self._raw.write(self._compressor.compress(feed))
             self._unfed.clear()
             unfed = unfed[missing:]
         self._unfed += unfed
@@ -67,7 +68,8 @@ class CompressingStream(io.RawIOBase):
         if self.closed:
             return
         try:
-            self._raw.write(self._compressor.compress(bytes(self._unfed)) + self._compressor.flush())
+            self._raw.write(self._compressor.compress(bytes(self._unfed)))
+            self._raw.write(self._compressor.flush())
         finally:
             super().close()
 

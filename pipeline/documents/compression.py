@@ -1,11 +1,11 @@
-"""What the ending of a source file's name means, and the streams that follow from it.
+"""The compression that a source file's name states, and streams that decompress and compress.
 
     name.jsonl        as it is
     name.jsonl.gz     gzip, any number of members (RFC 1952), zero padding after the last one allowed
     name.jsonl.zst    Zstandard, any number of frames, skippable ones included (RFC 8878); also `.zstd`
 
-`.json` for `.jsonl` is JSON lines, too, but only in a path that ends so itself: in a folder it may be anything.
-A file of 0 bytes is an empty file, whatever its ending.
+`.json` in place of `.jsonl` also means JSON lines, but only in a path that names it: in a folder such a file may be
+anything. A file of 0 bytes is an empty file, whatever its ending.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PIECES = {
 
 
 def compression_of(name: str) -> Compression:
-    """The compression that `name` states by its ending. Raises SourceError, with the endings there are, for others."""
+    """The compression that `name` states by its ending. SourceError, with the valid endings, for others."""
     for ending, compression in (ENDINGS | NAMED_ENDINGS).items():
         if name.endswith(ending):
             return compression
@@ -63,7 +63,7 @@ def compression_of(name: str) -> Compression:
 
 
 def compression_of_lines(name: str) -> Compression:
-    """The compression of a file of any lines: plain unless its ending says another."""
+    """The compression of a file of arbitrary lines: none unless its ending states one."""
     return ENDINGS.get(".jsonl" + PurePath(name).suffix, Compression.NONE)
 
 
@@ -71,20 +71,20 @@ def open_decompressed(raw: BinaryIO, name: str, compression: Compression | None 
     """A readable stream of the decompressed bytes of `raw`, read forwards only. Closing it leaves `raw` open.
 
     `name` is the file's name or path: its ending chooses the format unless `compression` does, and messages show it.
-    Raises SourceError at once for an ending that is not accepted; while reading, CorruptDataError for a stream that is
-    damaged or cut off, after handing on what came before. What no reader can see: a flipped byte in a Zstandard file
-    written without checksums.
+    Raises SourceError at once for an ending that is not accepted; while reading, CorruptDataError for a damaged or
+    truncated stream, after the bytes before the damage. A flipped byte in a Zstandard file without checksums goes
+    unnoticed.
     """
     return cast("BinaryIO", PieceStream(_PIECES[compression or compression_of(name)](raw, name)))
 
 
 def open_compressed(raw: BinaryIO, compression: Compression) -> BinaryIO:
     """A writable stream that compresses into `raw`. Closing it writes the end of the frame or member and leaves `raw`
-    open; leaving a `with` block by an exception does not write that end, so that what was written cannot pass for a
-    whole file.
+    open; leaving a `with` block by an exception does not write that end, so that the partial output is visibly
+    truncated.
 
-    The same bytes written give the same compressed bytes, as long as the two libraries stay the same: one thread, a
-    fixed level, no time and no file name in the header, and no effect of how the writes were cut.
+    The same bytes written give the same compressed bytes, with the same versions of the two libraries: one thread, a
+    fixed level, no time or file name in the header, and no effect of the sizes of writes.
     """
     if compression is Compression.GZIP:
         return cast("BinaryIO", CompressingStream(raw, gzip_member()))

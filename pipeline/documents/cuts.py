@@ -13,8 +13,8 @@ Pieces = tuple[tuple[int, int], ...]
 class Cut:
     """One part of a file.
 
-    `pieces` are the stretches (offset, size) of the file that it takes. `own_bytes` (frames): how much of the first
-    piece is its own frames; what follows is the tail. `row_groups` (rows): [first, last).
+    `pieces` are the (offset, size) of the file's bytes that it reads. `own_bytes` (frames): how many bytes of the first
+    piece are the part's own frames; the rest is the tail. `row_groups` (rows): [first, last).
     """
 
     kind: Kind
@@ -27,9 +27,20 @@ class Cut:
         return sum(size for _, size in self.pieces)
 
 
+def next_part_bytes(left_bytes: int, target_bytes: int) -> int:
+    """How much of what is left of a file the next part takes: `target_bytes`, but half of less than two parts.
+
+    So no part is much smaller than the others: 35 MB in parts of 32 become two of 17.5. Of a file that has grown the
+    last two parts change.
+    """
+    if left_bytes <= target_bytes:
+        return left_bytes
+    return target_bytes if left_bytes >= 2 * target_bytes else -(-left_bytes // 2)
+
+
 @dataclass(frozen=True)
 class Uncut:
-    """Why a file stays whole, and what would change that."""
+    """Why a file is not cut, and how to rewrite it so that it can be."""
 
     why: str
     remedy: str

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 ZSTD_LARGEST_WINDOW_BYTES = 1 << 31
-# One call decompresses all that it is fed. The densest block is 4 bytes that occur for 128 KiB, so 8 KiB fed can become
+# One call decompresses its whole input. The densest block is 4 bytes that occur for 128 KiB, so 8 KiB fed can become
 # 2,048 x 128 KiB = 256 MiB; text becomes about 32 KiB. Larger feeds are not faster (measured: 880 MB/s from 8 KiB on).
 ZSTD_FEED_BYTES = 8 << 10
 
@@ -93,7 +93,7 @@ def zstd_pieces(raw: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def require_plausible(name: str, compressed_bytes: int, decompressed_bytes: int) -> None:
-    """CorruptDataError if so many bytes of text cannot have come from so few."""
+    """CorruptDataError if text does not compress this well: the file is a decompression bomb."""
     if decompressed_bytes > max(UNSUSPICIOUS_BYTES, LARGEST_RATIO * compressed_bytes):
         raise CorruptDataError(
             "a compressed source file is a decompression bomb",
@@ -132,9 +132,9 @@ def _next_step(test: str) -> str:
 
 
 class PieceStream(io.BufferedIOBase):
-    """An iterator of bytes as a stream, read forwards only. `read1` hands pieces on without copying them.
+    """An iterator of bytes as a stream, read forwards only. `read1` returns pieces without copying them.
 
-    Iterating over it gives lines, and takes it to its end.
+    Iterating gives lines.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -154,7 +154,7 @@ class PieceStream(io.BufferedIOBase):
         return b"".join(taken)
 
     def read1(self, size: int = -1) -> bytes:
-        """Unread bytes, at most `size`, of one piece; nothing at the end alone."""
+        """Unread bytes, at most `size`, of one piece; empty only at the end."""
         if self.closed:
             raise ValueError("read from a closed stream")
         while self._at == len(self._piece):
@@ -178,7 +178,7 @@ class PieceStream(io.BufferedIOBase):
 
 
 class _CountedStream(io.RawIOBase):
-    """Passes reads on and counts their bytes."""
+    """Forwards reads and counts their bytes."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw

@@ -1,12 +1,12 @@
-"""Where the frames of a compressed file begin: Zstandard frames (RFC 8878), and the blocks of bgzip (SAM specification,
-4.1), which are gzip members that state their own size.
+"""Finds where the frames of a compressed file begin: Zstandard frames (RFC 8878), and the blocks of bgzip (SAM
+specification, 4.1), which are gzip members that state their own size.
 
 Both can be walked without decompressing: from a frame's header to its blocks' headers (3 bytes every 128 KiB of text)
 and so to its end. `frame_bounds` walks a whole file: two small reads a frame and one a block. Where every read is a
 request, `find_frame` looks for the next frame behind a place instead: it reads on from there to the four bytes that a
-frame begins with. They may stand there by chance (in packed bytes once in 4 GiB), so what they begin has to be walked
-to an end where another frame begins or the file ends, and has to decompress. A file may be made so that every one of
-them leads far: a `Stretch` reads no byte twice and ends the search after SEARCH_STEPS.
+frame begins with. They occur by chance, too (in compressed bytes once in 4 GiB), so a candidate must end where another
+frame begins or the file ends, and must decompress. A file can be crafted to make every candidate expensive: a `Stretch`
+reads no byte twice and ends the search after SEARCH_STEPS.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from corpusmill.errors import CorruptDataError
 from corpusmill.storage import SeekableFile
 
 FIND_BYTES = 16 << 20
-"""How far `find_frame` looks. A frame of pzstd holds 8 MiB of text, at its highest levels 32; bgzip's hold 64 KiB."""
+"""How far `find_frame` searches. A frame of pzstd holds 8 MiB of text, at its highest levels 32; bgzip's hold 64 KiB.
+"""
 
 STRETCH_BYTES = 64 << 20
-"""What is read of a bucket's file behind a place: in it a frame begins, ends, and the next line end is."""
+"""How much of a bucket's file is read behind a cut: a frame must begin and end in it, and a line end follow."""
 
 SEARCH_STEPS = 1 << 21
 """Reads of a header and KiB read or decompressed, about a microsecond each, before a search is given up."""
@@ -38,7 +39,7 @@ DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 
 
 class NoFrameError(Exception):
-    """What stands at a place is no frame, or is cut off."""
+    """The bytes at an offset are not a frame, or a truncated one."""
 
 
 class SearchedEnoughError(Exception):
@@ -46,9 +47,9 @@ class SearchedEnoughError(Exception):
 
 
 class Stretch(SeekableFile):
-    """The bytes [first, last) of a stream at their own places: each is read once and kept, up to STRETCH_BYTES.
+    """The bytes [first, last) of a stream at their original offsets: each is read once and kept, up to STRETCH_BYTES.
 
-    Whatever is done to it raises SearchedEnoughError once it has cost SEARCH_STEPS.
+    Every operation raises SearchedEnoughError once SEARCH_STEPS are spent.
     """
 
     def __init__(self, stream: BinaryIO, first: int, size_bytes: int) -> None:
@@ -81,7 +82,7 @@ class Framing:
     """How a compressed format is cut into frames.
 
     magic   the bytes that each frame begins with
-    end     (stream, at) to one past the frame that begins at `at`, and past what belongs to it; NoFrameError
+    end     (stream, at) to one past the frame at `at` and the skippable frames behind it; NoFrameError
     """
 
     magic: bytes
@@ -89,9 +90,9 @@ class Framing:
 
 
 def frame_bounds(stream: BinaryIO, size_bytes: int, framing: Framing) -> list[int]:
-    """Where each frame begins, and the end of the file; only [0, size] for a file that is damaged or frameless.
+    """Where each frame begins, and the end of the file; only [0, size] for a file that is damaged or has no frames.
 
-    Whoever reads a damaged file will say what is wrong with it.
+    The later read of a damaged file reports what is wrong with it.
     """
     bounds = [0]
     try:
@@ -107,7 +108,7 @@ def frame_bounds(stream: BinaryIO, size_bytes: int, framing: Framing) -> list[in
 def find_frame(stretch: Stretch, name: str, at: int, size_bytes: int, framing: Framing) -> int | None:
     """The first frame that begins at `at` or behind it, within FIND_BYTES; None if none does.
 
-    It and the head of the next one lie in the stretch. Raises SearchedEnoughError.
+    The frame and the head of the next one are within the stretch. Raises SearchedEnoughError.
     """
     last = min(size_bytes, at + FIND_BYTES)
     while at < last:
@@ -188,7 +189,7 @@ def _behind_skippable(stream: BinaryIO, at: int) -> int:
 
 
 def _bgzip_end(stream: BinaryIO, at: int) -> int:
-    """The size of a member stands in the subfield BC of its header."""
+    """The end of a member, whose size is in the subfield BC of its header."""
     head = _read(stream, at, 12)
     if not head.startswith(BGZIP.magic):
         raise NoFrameError

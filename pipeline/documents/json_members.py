@@ -1,12 +1,12 @@
-"""The position of a key's value in a raw JSON object, and whether long lines are JSON, without building anything.
+"""Finds a key's value in a raw JSON object, and checks whether long lines are JSON, without building objects.
 
-An editor of JSON lines that parses and dumps changes what it does not mean to change: 1.50 becomes 1.5, 1e5 becomes
-100000.0, duplicate keys and the space between tokens are lost. msgspec checks a line's grammar, skips what nobody asked
-for and gives a value as a view into the line, so the rest of the line can be copied. Keys are compared decoded
+An editor of JSON lines that parses and dumps makes unintended changes: 1.50 becomes 1.5, 1e5 becomes
+100000.0, duplicate keys and the space between tokens are lost. msgspec checks a line's grammar, skips other members and
+returns a value as a view into the line, so the rest of the line can be copied. Keys are compared decoded
 (``"te\\u0078t"`` is ``text``); of duplicate keys the last one counts, as in orjson.
 
-A parsed line takes up to forty times its bytes (``[{},{},{}]``). So orjson, whose word counts, parses short lines;
-`is_json` says of a line of any length whether orjson would take it: msgspec, and what it lets pass where it skips.
+A parsed line takes up to forty times its bytes (``[{},{},{}]``). So orjson, which defines validity, parses only short
+lines; `is_json` tells whether orjson would accept a line of any length, by msgspec and by checks of what msgspec skips.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -37,13 +37,25 @@ _STEPS = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in r
 
 def find_value(data: Line, key: str, start: int = 0, end: int | None = None) -> tuple[int, int] | None:
     """(start, end) in `data` of the value of `key` at the top level of the object `data[start:end]` (space around it is
-    allowed); None if the object lacks the key. DecodeError for what is not an object.
+    allowed); None if the object lacks the key. DecodeError if it is not an object.
     """
-    value = _decode(_value_decoder(key), memoryview(data)[start:end])
-    if value is None:
-        return None
-    place = _address(value) - _address(data)
-    return place, place + len(memoryview(value))
+    return find_values(data, key, [(start, len(data) if end is None else end)])[0]
+
+
+def find_values(data: Line, key: str, objects: Iterable[tuple[int, int]]) -> list[tuple[int, int] | None]:
+    """The same of several objects `data[start:end]`."""
+    view, decoder = memoryview(data), _value_decoder(key)
+    begin = _address(data)
+    places: list[tuple[int, int] | None] = []
+    for start, end in objects:
+        value = _decode(decoder, view[start:end])
+        if value is None:
+            places.append(None)
+        else:
+            member = np.frombuffer(value, np.uint8)
+            place = member.__array_interface__["data"][0] - begin
+            places.append((place, place + len(member)))
+    return places
 
 
 def _address(data: Any) -> int:
@@ -59,7 +71,7 @@ def insert_place(data: bytes, start: int, end: int) -> tuple[int, bytes]:
 
 
 def is_json(line: Line) -> bool:
-    """Whether orjson would parse it."""
+    """Whether orjson would parse the line."""
     try:
         _decode(_any_value, line)
     except DecodeError:
@@ -68,7 +80,7 @@ def is_json(line: Line) -> bool:
 
 
 def is_utf8(*stretches: Line) -> bool:
-    """Whether each of them is."""
+    """Whether each stretch is valid UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for stretch in stretches:
@@ -83,7 +95,7 @@ def is_utf8(*stretches: Line) -> bool:
 def is_within_limits(*stretches: Line) -> bool:
     """Whether JSON whose grammar has been checked has no more levels than MOST_LEVELS and no number beyond float64.
 
-    `stretches`: one after another, strings or none between them, they are that JSON.
+    `stretches`: the JSON, possibly without some of its strings.
     """
     structure = bytearray()
     for stretch in stretches:
@@ -104,7 +116,7 @@ def _append_without_strings(structure: bytearray, json: Line) -> None:
     at, inside = 0, np.False_
     while at < len(json):
         piece = bytes(json[at : at + PIECE_BYTES]).replace(rb"\\", b"//")
-        if piece[-1] == BACKSLASH:  # what it escapes comes with the next piece
+        if piece[-1] == BACKSLASH:  # the character it escapes is in the next piece
             piece = piece[:-1]
         view = np.frombuffer(piece.replace(rb"\"", b"//"), np.uint8)
         strings = np.logical_xor.accumulate(view == QUOTE) ^ inside
@@ -116,7 +128,7 @@ def _append_without_strings(structure: bytearray, json: Line) -> None:
 def _value_decoder(key: str) -> Callable[[Any], Any]:
     try:
         fields: Any = defstruct("Fields", [("value", Raw, None)], rename={"value": key}, gc=False)
-    except ValueError:  # msgspec has no fields with quotes, backslashes or control characters in their names
+    except ValueError:  # msgspec refuses field names with quotes, backslashes or control characters
         members = Decoder(dict[str, Raw]).decode
         return lambda line: members(line).get(key)
     read = Decoder(fields).decode
@@ -127,7 +139,7 @@ _any_value = Decoder(Raw).decode
 
 
 def _decode(decoder: Callable[[Any], Any], line: Any) -> Any:
-    """DecodeError, too, for more levels than Python has: how many that is depends on who calls and on its version."""
+    """Decode; where Python's recursion limit is too low, which depends on the caller, raise it; then DecodeError."""
     try:
         return decoder(line)
     except RecursionError:

@@ -1,9 +1,7 @@
 """Strings of raw JSON: their UTF-8 values, and the position in the JSON of a place in the value.
 
-A string is `data[start:end]`, its quotes included, whose escapes have been checked. Long ones are read in pieces, so
-memory is a few times `PIECES_BYTES` beside what comes out: as Python's `str`, a text with one emoji takes four times
-its bytes.
-bytes.
+A string is `data[start:end]`, quotes included, with valid escapes. Long strings are read in pieces, so memory is a few
+times `PIECES_BYTES` beside the result: as Python's `str`, a text with one emoji takes four times its bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _LOW_SURROGATE = re.compile(rb"\\u[dD][c-fC-F]")
 
 
 def decode(data: Line, start: int, end: int) -> bytes:
-    """The string's UTF-8. ValueError for what is no UTF-8."""
+    """The string's UTF-8. ValueError for invalid UTF-8."""
     if end - start <= PIECE_BYTES:
         text: bytes = orjson.loads(memoryview(data)[start:end]).encode()
         return text
@@ -34,12 +32,12 @@ def decode(data: Line, start: int, end: int) -> bytes:
 
 
 def find_places(data: Line, strings: Iterable[tuple[int, int]], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where bytes of some strings' UTF-8 stand in their JSON: int64 (m,), positions in `data`.
+    """int64 (m,), positions in `data`: where in their JSON the bytes at some offsets of strings' UTF-8 are.
 
     `strings`  (start, end) of each
-    `offsets`  int64 (m,): ascending, in the UTF-8 of all of them back to back, a closing quote behind each
+    `offsets`  int64 (m,): ascending, in the UTF-8 of all strings back to back, with a closing quote behind each
 
-    INSIDE_A_CHARACTER where no character begins.
+    The result is INSIDE_A_CHARACTER where no character begins.
     """
     places = np.empty_like(offsets)
     first = decoded = 0
@@ -88,14 +86,16 @@ def _are_inside(
 
 
 def _escapes(json: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(where escapes begin, int64 (k,); by how many bytes the first 0, 1, ..., k are longer than what they stand for,
-    int64 (k + 1,)). Of a surrogate pair the second escape stands for all of the character.
+    """(where escapes begin, int64 (k,); by how many bytes the first 0, 1, ..., k are longer than their UTF-8, int64 (k
+    + 1,)). In a surrogate pair the second escape counts for the whole character.
     """
+    from corpusmill.documents.byte_places import find_bytes  # numba; whoever reads strings alone needs none of it
+
     view = np.frombuffer(json, np.uint8)
-    escapes = np.flatnonzero(view == BACKSLASH)
+    escapes = find_bytes(view, BACKSLASH)
     later = np.flatnonzero(np.diff(escapes) == 1) + 1  # the second, third, ... of backslashes in a row
     seconds = np.maximum.accumulate(np.where(np.diff(later, prepend=-1) == 1, 0, later))
-    escapes = np.delete(escapes, later[(later - seconds) % 2 == 0])  # the second, fourth, ... are what is escaped
+    escapes = np.delete(escapes, later[(later - seconds) % 2 == 0])  # the second, fourth, ... are escaped
     (unicode,) = (view[escapes + 1] == ord("u")).nonzero()
     if not len(unicode):
         return escapes, np.arange(len(escapes) + 1)
@@ -111,7 +111,7 @@ def _escapes(json: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _pieces(data: Line, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Cuts what stands between the quotes where neither a character nor an escape nor a surrogate pair is open."""
+    """Cuts the bytes between the quotes at places outside of characters, escapes and surrogate pairs."""
     while end - start > PIECE_BYTES:
         cut = start + PIECE_BYTES
         escape = bytes(data[start:cut]).replace(rb"\\", b"//").rfind(b"\\", PIECE_BYTES - 2 * _ESCAPE_BYTES + 1)

@@ -1,10 +1,9 @@
 """Reads JSON lines: one object per line, its text under one top-level key.
 
-Every line is read whole and strictly by RFC 8259, so a line that is accepted here is valid JSON in every field, as
-orjson has it: UTF-8 without a flaw, no number beyond float64, at most 1,024 levels. A line that is not a document is
-never dropped silently: it becomes a `Rejection` with one of eight reasons. Accepted: a last line without newline,
-``\\r\\n``, a UTF-8 byte order mark at the start of the file, and duplicate keys (the last one counts, as in most
-parsers).
+Every line is read whole and strictly by RFC 8259, so an accepted line is valid JSON in every field by orjson's
+definition: valid UTF-8, no number beyond float64, at most 1,024 levels. A line that is not a document is never dropped
+silently: it becomes a `Rejection` with one of eight reasons. Accepted: a last line without newline, ``\\r\\n``, a UTF-8
+byte order mark at the start of the file, and duplicate keys (the last one counts, as in most parsers).
 
 Price: one pass, single-threaded, little more than orjson and `str.encode` (benchmarks/json_lines.py). orjson needs up
 to forty times a line's bytes, so it reads short lines, and long ones are read by msgspec without being built
@@ -47,7 +46,7 @@ def read_documents(
     """Yields the documents of a decompressed `stream` in order, a batch for every `block_bytes` or so.
 
     `source` names the file in the batches; `text_field` and `id_field` are keys of the line's object, taken literally.
-    What comes out, taken together, does not depend on `block_bytes`. Errors of the stream (truncated, corrupt) pass
+    The documents do not depend on `block_bytes`, only the batches do. Errors of the stream (truncated, corrupt) pass
     through.
     """
     first_line = 0
@@ -85,7 +84,7 @@ def _parse(block: LineBlock, source: str, text_field: str, id_field: str, first_
 
 
 def _parse_line(line: Line, text_field: str, id_field: str) -> tuple[bytes, bytes] | None:
-    """(text, id) of a line; None if it is no document."""
+    """(text, id) of a line; None if it is not a document."""
     try:
         record = orjson.loads(line)
         text, identity = record[text_field].encode(), record.get(id_field)
@@ -97,7 +96,7 @@ def _parse_line(line: Line, text_field: str, id_field: str) -> tuple[bytes, byte
 
 
 def _parse_long_line(line: Line, text_field: str, id_field: str) -> tuple[bytes, bytes] | None:
-    """The same, but of what the line holds beside them nothing is built."""
+    """The same for a long line, without building its other members."""
     try:
         place = find_value(line, text_field)
         if place is None or line[place[0]] != QUOTE:
@@ -118,7 +117,7 @@ def _identity(line: Line, id_field: str) -> bytes:
 
 
 def why_rejected(line: Line, text_field: str) -> RejectionReason:
-    """Why a line that is no document of a text is none; of a document, that its text is no string."""
+    """Why a line is rejected; TEXT_NOT_A_STRING if no other reason applies."""
     if _BLANK.fullmatch(line):
         return RejectionReason.BLANK_LINE
     if not is_json(line):

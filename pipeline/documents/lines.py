@@ -1,7 +1,8 @@
-"""Splits a byte stream into whole lines without ever holding more than one block and one line.
+"""Splits a byte stream into whole lines, holding at most one block and one line.
 
-A line ends at ``\\n`` and nowhere else: Unicode's other line ends may stand inside a JSON string, and a ``\\r`` before
-the ``\\n`` is JSON whitespace. The last line of a file need not end. Memory: one block, plus the longest line allowed.
+A line ends only at ``\\n``: Unicode's other line ends may occur inside a JSON string, and a ``\\r`` before
+the ``\\n`` is JSON whitespace. The last line of a file needs no newline. Memory: one block, plus the longest line
+allowed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 2 << 20
 LONGEST_LINE_BYTES = 1 << 30
 CUT_LINE_BYTES = 1 << 20
-"""What is kept of a line that is too long: enough to recognise it."""
+"""How much of an overlong line is kept: enough to recognise it."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -34,7 +35,7 @@ class LineBlock:
 
     def spans(self, *, first: bool) -> Iterator[tuple[int, int]]:
         """(start, end) in `data` of each line without its newline. A byte order mark at the beginning of the `first`
-        block of a file is left out; with nothing behind it, it is a line, too.
+        block of a file is left out; a mark alone is an empty line.
         """
         mark_bytes = len(BYTE_ORDER_MARK) if first and self.data.startswith(BYTE_ORDER_MARK) else 0
         start = 0
@@ -48,8 +49,9 @@ class LineBlock:
 def read_line_blocks(
     stream: BinaryIO, *, block_bytes: int = BLOCK_BYTES, longest_line_bytes: int = LONGEST_LINE_BYTES
 ) -> Iterator[LineBlock]:
-    """Yields all lines of `stream` in order. A line of more than `longest_line_bytes` (its newline not counted) comes
-    as a cut block of its own, whatever `block_bytes` is; its rest is read and forgotten."""
+    """Yields all lines of `stream` in order. A line of more than `longest_line_bytes` (its newline not counted) becomes
+    a cut block of its own, whatever `block_bytes` is; its rest is read and discarded.
+    """
     # A line that lies within one read is shorter than the read, so only lines carried from read to read can be too
     # long if no read is longer than the limit.
     read_bytes = min(block_bytes, longest_line_bytes)
@@ -86,7 +88,7 @@ def read_line_blocks(
 
 
 def _read_pieces(stream: BinaryIO, size: int) -> list[bytes]:
-    """The next `size` bytes, less at the end alone, in the pieces in which the stream has them: joined once, later."""
+    """The next `size` bytes, fewer only at the end, in the stream's own pieces, so that they are joined once, later."""
     read1 = cast("io.BufferedIOBase", stream).read1
     pieces = []
     while size > 0 and (piece := read1(size)):
@@ -96,7 +98,7 @@ def _read_pieces(stream: BinaryIO, size: int) -> list[bytes]:
 
 
 def _split_off_rest(pieces: list[bytes]) -> list[bytes]:
-    """Take what stands behind the last line end from `pieces`; all of them if no line ends there."""
+    """Remove the bytes behind the last line end from `pieces` and return them; all bytes if there is no line end."""
     rest: list[bytes] = []
     while pieces:
         last = pieces.pop()

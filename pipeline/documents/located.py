@@ -1,7 +1,7 @@
-"""Reads a source file again and finds its documents where the text shard says they are.
+"""Reads a source file again and locates the documents that the text shard lists.
 
-For whoever edits source files: the bytes stay as they are, and each document comes with the span of its line. Nothing
-is parsed: that a line is the one that was indexed, its hash says.
+For writeback and other editors of source files: it returns the file's own bytes, and the span of each document's line.
+Nothing is parsed; the hash of a line tells whether it changed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from corpusmill.content_kernels import text_hashes
+from corpusmill.documents.byte_places import find_bytes
 from corpusmill.documents.json_members import LONGEST_PARSED_BYTES, find_value
 from corpusmill.documents.json_strings import QUOTE, decode
 from corpusmill.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
@@ -25,7 +26,8 @@ NEWLINE = ord("\n")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocatedBlock:
-    """Whole lines of a source file; documents `first_document`, + 1, ... (counted within the file) stand in them.
+    """Whole lines of a source file, and the consecutive documents in them, from `first_document` (counted within the
+    file).
 
     Positions are int64 indexes into `data`:
     `line_starts`, `line_ends`  (lines,): every line, its newline included
@@ -46,7 +48,7 @@ class LocatedBlock:
         return self.first_document + len(self.lines)
 
     def line_hashes(self) -> NDArray[np.uint64]:
-        """uint64 (documents,): as DocumentBatch has them."""
+        """uint64 (documents,): the line hashes, as in DocumentBatch."""
         data = np.frombuffer(self.data, np.uint8)
         hashes: NDArray[np.uint64] = text_hashes(data, self.starts.astype(np.uint64), self.ends.astype(np.uint64))[0]
         return hashes
@@ -62,8 +64,8 @@ def read_located_blocks(
 ) -> Iterator[LocatedBlock]:
     """Yields all lines of a decompressed source file, in blocks.
 
-    `line_numbers` int64 (n,): the 0-based lines that are documents, ascending. Raises CorruptDataError if one is not
-    there.
+    `line_numbers` int64 (n,): the 0-based lines that are documents, ascending. Raises CorruptDataError if one is
+    missing.
     """
     first_line = first = 0
     for block in read_line_blocks(stream, block_bytes=block_bytes, longest_line_bytes=longest_line_bytes):
@@ -94,24 +96,21 @@ def locate(data: bytes, line_ends: NDArray[np.int64], lines: NDArray[np.int64], 
     line_starts = np.concatenate(([0], line_ends[:-1]))
     starts, ends = line_starts[lines], line_ends[lines]
     ends -= np.frombuffer(data, np.uint8)[ends - 1] == NEWLINE
-    if len(lines) and lines[0] == 0 and data.startswith(BYTE_ORDER_MARK):  # no other document begins so
+    if (
+        len(lines) and lines[0] == 0 and data.startswith(BYTE_ORDER_MARK)
+    ):  # only the file's first line can begin with one
         starts[0] += len(BYTE_ORDER_MARK)
     return LocatedBlock(data, first_document, line_starts, line_ends, lines, starts, ends)
 
 
 def find_line_ends(data: bytes) -> NDArray[np.int64]:
     """int64 (lines,): where each line of `data` ends, its newline included; the last one need not have one."""
-    ends: list[int] = []
-    at = 0
-    while at := data.find(b"\n", at) + 1:
-        ends.append(at)
-    if len(data) > (ends[-1] if ends else 0):
-        ends.append(len(data))
-    return np.array(ends, np.int64)
+    ends = find_bytes(np.frombuffer(data, np.uint8), NEWLINE) + 1
+    return np.append(ends, len(data)) if len(data) > (ends[-1] if len(ends) else 0) else ends
 
 
 def changed_source(source: str, line_number: int, got: str) -> CorruptDataError:
-    """The error for a document (0-based `line_number`) that is not the one that was indexed."""
+    """The error for a document (0-based `line_number`) that changed since it was indexed."""
     return CorruptDataError(
         "a source file differs from the one that was indexed",
         where=f"{source}, line {line_number + 1:,}",

@@ -1,17 +1,19 @@
-"""Parquet files as documents: a row is what a line is elsewhere (pyarrow).
+"""Parquet files as documents: a row takes the place of a line (pyarrow).
 
 Only the text and the id column are read. The text column is string, large_string, or a dictionary of these; the id
-column may be any type: strings and whole numbers as they are, other values as their JSON. A row whose text is null, or
-is not UTF-8, is a rejection, as a line would be.
+column may be any type: strings are kept as they are, other values become JSON. A row whose text is null or not UTF-8 is
+rejected, like a malformed line.
 
-Price: the pages of two columns in memory, decompressed, and BATCH_BYTES of text. A value of a megabyte that stands once
-in a dictionary can be that of every row: few rows at a time are decoded, and LARGEST_RATIO holds as for gzip and zstd.
+Price: the pages of two columns in memory, decompressed, and BATCH_BYTES of text. A value of a megabyte that occurs once
+in a dictionary can be that of every row: few rows at a time are decoded, and LARGEST_RATIO applies as for gzip and
+zstd.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -20,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
-from corpusmill.documents.cuts import Cut, Uncut
+from corpusmill.documents.cuts import Cut, Uncut, next_part_bytes
 from corpusmill.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
 from corpusmill.documents.parquet_footer import ColumnChunk, column_chunks
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.storage import SeekableFile
 
-ROWS, BATCH_BYTES = 4096, 16 << 20  # a batch has at most so many rows, and ends when it has so many bytes
+ROWS, BATCH_BYTES = 4096, 16 << 20  # limits of a batch: rows, and bytes of text after which it ends
 DECODED_ROWS = 32
 """Rows that are decoded at once. Of 3 KB of text each: as fast as 4,096; 4 would take three times as long."""
 
@@ -35,9 +37,9 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError)
 
 
 class Placed(SeekableFile):
-    """A parquet file of which only some stretches are there, at their old offsets.
+    """A parquet file of which only some byte ranges exist, at their original offsets.
 
-    `stream` holds the stretches `pieces` [(offset in the file, size), ...] one after another.
+    `stream` holds the ranges `pieces` [(offset in the file, size), ...] one after another.
     """
 
     def __init__(self, stream: BinaryIO, pieces: tuple[tuple[int, int], ...]) -> None:
@@ -50,7 +52,7 @@ class Placed(SeekableFile):
             at += size
 
     def _next(self, wanted: int) -> bytes:
-        """Between stretches zeros, which a prefetch of the footer may run over."""
+        """Zeros between the ranges, which a prefetch of the footer may read."""
         filled = bytearray(wanted)
         for offset, length, at in self._places:
             first, last = max(offset, self._at), min(offset + length, self._at + wanted)
@@ -61,7 +63,7 @@ class Placed(SeekableFile):
 
 
 def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
-    """CorruptDataError for a file that is not whole parquet."""
+    """Open a parquet file; CorruptDataError if it is malformed."""
     try:
         return pq.ParquetFile(stream, pre_buffer=False)
     except UNREADABLE as error:
@@ -69,7 +71,7 @@ def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
 
 
 def read_group(file: pq.ParquetFile, group: int, name: str) -> pa.Table:
-    """A row group with all its columns. CorruptDataError for one that is not whole."""
+    """A row group with all its columns. CorruptDataError if it is malformed."""
     try:
         return file.read_row_group(group, use_threads=False)
     except UNREADABLE as error:
@@ -77,7 +79,7 @@ def read_group(file: pq.ParquetFile, group: int, name: str) -> pa.Table:
 
 
 def footer_of(stream: BinaryIO, name: str) -> list[list[ColumnChunk]]:
-    """The column chunks of every row group, of a file that is whole parquet. CorruptDataError."""
+    """The column chunks of every row group. CorruptDataError for a malformed footer."""
     try:
         return column_chunks(stream)
     except UNREADABLE as error:
@@ -95,33 +97,34 @@ def _corrupt(name: str, error: Exception) -> CorruptDataError:
 
 
 def row_group_cuts(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int) -> list[Cut] | Uncut:
-    """Parts of whole row groups; each takes the footer, too."""
+    """Parts of whole row groups, of at most about `target_bytes`; each takes the footer, too."""
     open_parquet(stream, name)
     chunks = footer_of(stream, name)
     groups = len(chunks)
     if groups < 2:
         return Uncut(
             "one shard because a parquet file of one row group cannot be split",
-            "write it anew with a row_group_size of some 10,000 rows",
+            "rewrite it with a row_group_size of some 10,000 rows",
         )
     stream.seek(size_bytes - 8)
     footer = size_bytes - 8 - int.from_bytes(stream.read(4), "little")
     starts = [min((chunk.start for chunk in group), default=0) for group in chunks]
     if starts != sorted(starts) or footer < starts[-1]:
-        return Uncut("one shard because the row groups of this parquet file are not in order", "write it anew")
+        return Uncut("one shard because the row groups of this parquet file are not in order", "rewrite it")
     bounds = [*starts, footer]
     cuts: list[Cut] = []
     first = 0
-    for group in range(1, groups + 1):
-        if group == groups or bounds[group + 1] - bounds[first] > target_bytes:
-            pieces = ((bounds[first], bounds[group] - bounds[first]), (footer, size_bytes - footer))
-            cuts.append(Cut("rows", pieces, row_groups=(first, group)))
-            first = group
+    while first < groups:
+        wanted = bounds[first] + next_part_bytes(footer - bounds[first], target_bytes)
+        group = max(first + 1, bisect_right(bounds, wanted) - 1)
+        pieces = ((bounds[first], bounds[group] - bounds[first]), (footer, size_bytes - footer))
+        cuts.append(Cut("rows", pieces, row_groups=(first, group)))
+        first = group
     return cuts
 
 
 def text_column(file: pq.ParquetFile, name: str, text_field: str) -> pa.DataType:
-    """The type of the text column. SourceError with the columns there are if it is missing or holds no text."""
+    """The type of the text column. SourceError, which lists the columns, if it is missing or of another type."""
     schema = file.schema_arrow
     place = schema.get_field_index(text_field)
     kind: pa.DataType | None = schema.field(place).type if place >= 0 else None
@@ -165,7 +168,7 @@ def read_rows(
 def _decoded(
     file: pq.ParquetFile, source: str, columns: list[str], groups: dict[int, list[ColumnChunk]], file_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """At most DECODED_ROWS at a time, and fewer if they could be a bomb. Raises CorruptDataError for one."""
+    """Decode at most DECODED_ROWS at a time, fewer if they could be a bomb. Raises CorruptDataError for a bomb."""
     compressed_bytes = decoded_bytes = 0
     try:
         for group, chunks in groups.items():
@@ -174,13 +177,13 @@ def _decoded(
             require_plausible(source, compressed_bytes, pages)
             plausible_bytes = max(UNSUSPICIOUS_BYTES, LARGEST_RATIO * compressed)
             rows = min(DECODED_ROWS, max(1, plausible_bytes // max(1, pages)))  # no value is larger than its page
-            there = 0
+            decoded_rows = 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-                there += batch.num_rows
+                decoded_rows += batch.num_rows
                 decoded_bytes += batch.nbytes
                 require_plausible(source, compressed_bytes, decoded_bytes)
                 yield batch
-            if [there] != [chunk.values for chunk in chunks if chunk.column == columns[0]]:
+            if [decoded_rows] != [chunk.values for chunk in chunks if chunk.column == columns[0]]:
                 raise ValueError(f"row group {group} does not have as many rows as values of {columns[0]}")
     except UNREADABLE as error:
         raise _corrupt(source, error) from error
@@ -211,7 +214,7 @@ def _documents(texts: list[bytes | None], identities: list[bytes], source: str, 
 
 
 def utf8_values(column: Any) -> list[bytes | None]:
-    """A text column's values as their bytes, whatever they are; None for null."""
+    """A text column's values as raw bytes, valid UTF-8 or not; None for null."""
     if isinstance(column.type, pa.DictionaryType):
         column = column.dictionary_decode()
     binary = pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
@@ -231,7 +234,7 @@ def _why_rejected(text: bytes | None, identity: bytes) -> RejectionReason | None
 
 
 def _ids(batch: pa.RecordBatch, id_field: str, source: str) -> list[bytes]:
-    """Strings as their bytes, whatever they are; other values as their JSON; nothing for null."""
+    """Ids as bytes: strings as they are, valid UTF-8 or not, other values as JSON, null as b""."""
     column = batch.column(id_field)
     kind = column.type.value_type if isinstance(column.type, pa.DictionaryType) else column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

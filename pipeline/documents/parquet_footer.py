@@ -1,10 +1,9 @@
-"""What a parquet file's footer says of its column chunks, read here.
+"""Reads the column chunks of a parquet file from its footer.
 
-pyarrow has the same as `metadata.row_group(i).column(j)`, but there a C++ exception ends the process: a footer whose
-size statistics contradict the schema, as a bit flipped in it has them, would take the worker with it. So that one call
-is never made. The footer is a Thrift struct in the compact protocol
-(https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), its fields those of
-https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
+pyarrow has the same as `metadata.row_group(i).column(j)`, but a footer whose size statistics contradict the schema, for
+example after a bit flip, ends the process there by a C++ exception. So that call is never made. The footer is a Thrift
+struct in the compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), its
+fields those of https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 TRUE, FALSE = 1, 2
-MOST_LEVELS = 32  # of values in values; a footer has seven
+MOST_LEVELS = 32  # of nesting; a footer has seven
 CODECS = dict(enumerate(("none", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4")))
 FILE_ROWS, ROW_GROUPS, COLUMNS, ROWS, COLUMN = 3, 4, 1, 3, 3  # fields of FileMetaData, RowGroup, ColumnChunk
 PATH, CODEC, VALUES, DECOMPRESSED, COMPRESSED, DATA_PAGE, DICTIONARY_PAGE = 3, 4, 5, 6, 7, 9, 11  # of ColumnMetaData
@@ -23,8 +22,8 @@ PATH, CODEC, VALUES, DECOMPRESSED, COMPRESSED, DATA_PAGE, DICTIONARY_PAGE = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """A column's pages in a row group. `column` is its name at the top level, `path` with those below it, and dots;
-    `values` as many as rows unless it is nested; `start` the offset of its first page.
+    """A column's pages in a row group. `column` is its top-level name, `path` the dotted name with nested levels;
+    `values` equals the rows unless it is nested; `start` the offset of its first page.
     """
 
     column: str
@@ -37,7 +36,7 @@ class ColumnChunk:
 
 
 def column_chunks(stream: BinaryIO) -> list[list[ColumnChunk]]:
-    """Of every row group. ValueError for a footer that is none."""
+    """The column chunks of every row group. ValueError for a malformed footer."""
     size_bytes = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, size_bytes - 8))
     footer_bytes = int.from_bytes(stream.read(4), "little")

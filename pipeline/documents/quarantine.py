@@ -1,6 +1,6 @@
-"""The quarantine file: every rejected line, why, and its exact bytes, so that it can be looked at and repaired.
+"""The quarantine file: every rejected line, its reason and its exact bytes, so that it can be inspected and repaired.
 
-JSON lines, one a rejected line, in the order of the source:
+JSON lines, one per rejected line, in the order of the source:
 
     {"reason":"broken_json","source":"web/a.jsonl.gz","line":17,"preview":"{text: 1}","raw_base64":"e3RleHQ6IDF9"}
 

@@ -1,4 +1,4 @@
-"""A corpus that every machine with this Python environment already has: what its installed distributions say.
+"""A corpus that every machine with this Python environment already has: the text of its installed distributions.
 
 No network and no licence question: the text is the licences, long descriptions, sources and docstrings of the
 distributions that importlib.metadata finds, so the same environment gives the same bytes. It is a fair test of
@@ -50,7 +50,7 @@ LICENCE_ENDINGS = ("", ".txt", ".md", ".rst", ".apache", ".bsd", ".mit", ".apach
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """What `write_sample_corpus` wrote. Skipped counts cover the files that were looked at before the cut-off."""
+    """What `write_sample_corpus` wrote. Skipped counts cover the files that were read before the cut-off."""
 
     files: tuple[str, ...]
     distributions: int
@@ -122,7 +122,7 @@ def collect_documents(
 
     Returns the documents in order of id, the number of skipped files by reason, and the number of distributions found.
     Of two distributions with one name the first counts, as for imports. The project itself and editable installs are
-    left out: their files are this machine's, not the environment's.
+    left out, because their files belong to this machine, not to the environment.
     """
     skipped: Counter[str] = Counter()
     by_name: dict[str, Distribution] = {}

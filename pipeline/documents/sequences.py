@@ -2,10 +2,10 @@
 
     {"text": ["first part", "", "second part"], "title": "one string"}     text: 3 sequences, title: 1
 
-Every key that is asked for must hold text in every line, so that the documents of all keys stay aligned; a line
-in which one does not is a rejection. What counts as a line and as valid JSON is as in jsonl.py.
+Every requested key must hold text in every line, so that the documents of all keys stay aligned; other lines are
+rejected. Lines and valid JSON are defined as in jsonl.py.
 
-Price: as jsonl.py, and a Python step a sequence.
+Price: as jsonl.py, and a Python step per sequence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from corpusmill.documents.jsonl import why_rejected
-from corpusmill.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
+from corpusmill.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
 
 CharacterRanges = list[tuple[int, int]]
 
@@ -29,9 +29,9 @@ CharacterRanges = list[tuple[int, int]]
 class SequenceBatch:
     """Consecutive lines of one source file.
 
-    `texts`         one `bytes` a sequence: its text as UTF-8
+    `texts`         one `bytes` per sequence: its text as UTF-8
     `sequences`     uint64 (documents,): how many sequences each document has
-    `no_loss`       [first, last) of characters of each document that are not trained on; empty if none were asked for
+    `no_loss`       [first, last) of characters of each document that are not trained on; empty without a `ranges_key`
     `rejected`      the lines that are not documents, as a batch without documents
     """
 
@@ -41,51 +41,59 @@ class SequenceBatch:
     rejected: DocumentBatch
 
 
-def read_sequences(
-    stream: BinaryIO,
-    *,
-    source: str,
-    key: str,
-    keys: Sequence[str] = (),
-    ranges_key: str | None = None,
-    block_bytes: int = BLOCK_BYTES,
-) -> Iterator[SequenceBatch]:
-    """Yields the sequences under `key`, in order; `keys` are all that must hold text.
+@dataclass(frozen=True, slots=True)
+class NumberedBlock:
+    """A block of lines of `source`, and the number of the first of them."""
+
+    source: str
+    lines: LineBlock
+    first_line: int
+
+
+def numbered_blocks(stream: BinaryIO, *, source: str, block_bytes: int = BLOCK_BYTES) -> Iterator[NumberedBlock]:
+    """All lines of a file in blocks, each of which `sequences_of` parses independently."""
+    first_line = 0
+    for block in read_line_blocks(stream, block_bytes=block_bytes, longest_line_bytes=LONGEST_LINE_BYTES):
+        yield NumberedBlock(source, block, first_line)
+        first_line += 1 if block.cut else block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+
+
+def sequences_of(
+    block: NumberedBlock, *, key: str, keys: Sequence[str] = (), ranges_key: str | None = None
+) -> SequenceBatch:
+    """The sequences under `key`, in order; all of `keys` must hold text.
 
     `ranges_key`: the key of a list of [first, last) character ranges of a text that is one string, as datatrove's
     `no_loss_ranges`; a line may lack it.
     """
     wanted = tuple(dict.fromkeys((key, *keys)))
-    first_line = 0
-    for block in read_line_blocks(stream, block_bytes=block_bytes, longest_line_bytes=LONGEST_LINE_BYTES):
-        if block.cut:
-            rejections = [Rejection(RejectionReason.LINE_TOO_LONG, first_line, block.data)]
-            lines: list[bytes] = []
-        else:
-            rejections = []
-            lines = block.data.split(b"\n")
-            if not lines[-1]:
-                lines.pop()
-            if first_line == 0 and lines[0].startswith(BYTE_ORDER_MARK):
-                lines[0] = lines[0][len(BYTE_ORDER_MARK) :]
-        texts: list[bytes] = []
-        counts: list[int] = []
-        no_loss: list[CharacterRanges] = []
-        for number, line in enumerate(lines):
-            try:
-                record = orjson.loads(line)
-                sequences = [_texts(record[key]) for key in wanted]
-                ranges = _ranges(record, ranges_key, sequences[0])
-            except (ValueError, KeyError, TypeError, AttributeError):
-                rejections.append(Rejection(_why(line, wanted), first_line + number, line))
-                continue
-            texts += sequences[0]
-            counts.append(len(sequences[0]))
-            if ranges_key is not None:
-                no_loss.append(ranges)
-        rejected = batch_of(source, [], [], np.empty(0, np.uint64), block.stream_bytes, rejections)
-        first_line += max(len(lines), len(rejections))
-        yield SequenceBatch(texts, np.array(counts, np.uint64), no_loss, rejected)
+    rejections: list[Rejection] = []
+    lines: list[bytes] = []
+    if block.lines.cut:
+        rejections.append(Rejection(RejectionReason.LINE_TOO_LONG, block.first_line, block.lines.data))
+    else:
+        lines = block.lines.data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        if block.first_line == 0 and lines[0].startswith(BYTE_ORDER_MARK):
+            lines[0] = lines[0][len(BYTE_ORDER_MARK) :]
+    texts: list[bytes] = []
+    counts: list[int] = []
+    no_loss: list[CharacterRanges] = []
+    for number, line in enumerate(lines, block.first_line):
+        try:
+            record = orjson.loads(line)
+            sequences = [_texts(record[key]) for key in wanted]
+            ranges = _ranges(record, ranges_key, sequences[0])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            rejections.append(Rejection(_why(line, wanted), number, line))
+            continue
+        texts += sequences[0]
+        counts.append(len(sequences[0]))
+        if ranges_key is not None:
+            no_loss.append(ranges)
+    rejected = batch_of(block.source, [], [], np.empty(0, np.uint64), block.lines.stream_bytes, rejections)
+    return SequenceBatch(texts, np.array(counts, np.uint64), no_loss, rejected)
 
 
 def _texts(value: Any) -> list[bytes]:
@@ -93,19 +101,19 @@ def _texts(value: Any) -> list[bytes]:
         return [value.encode()]
     if type(value) is not list:
         raise TypeError("neither a string nor a list")
-    return [str.encode(text) for text in value]  # TypeError for what is no string
+    return [str.encode(text) for text in value]  # TypeError for anything but a string
 
 
 def _ranges(record: dict[str, Any], key: str | None, texts: list[bytes]) -> CharacterRanges:
-    """TypeError or ValueError for what is no list of ranges, or ranges of a text of several sequences."""
+    """The ranges of a line; TypeError or ValueError if they are malformed, or of a text of several sequences."""
     ranges = [(int(first), int(last)) for first, last in record.get(key) or []] if key is not None else []
     if ranges and (len(texts) != 1 or any(not 0 <= first <= last for first, last in ranges)):
-        raise ValueError("ranges that are none, or of several texts")
+        raise ValueError("malformed ranges, or ranges of several texts")
     return ranges
 
 
 def _why(line: bytes, keys: Sequence[str]) -> RejectionReason:
-    """Why none of it is taken; ranges that are none count as text that is none."""
+    """Why a line is rejected; malformed ranges count as TEXT_NOT_A_STRING."""
     reason = why_rejected(line, keys[0])
     if reason is RejectionReason.TEXT_NOT_A_STRING and not orjson.loads(line).keys() >= set(keys):
         return RejectionReason.MISSING_TEXT

@@ -1,17 +1,17 @@
-"""Cutting one big source file into parts that can be read on their own.
+"""Cuts one big source file into parts that can be read independently.
 
-    uncompressed JSON lines   at line ends near the wanted sizes: one ranged read for every cut
+    uncompressed JSON lines   at line ends near the target sizes: one ranged read for every cut
     zstd of several frames    at frames
     bgzip                     at its blocks (frames.py: how the borders of both are found)
-    parquet                   at row groups: their borders stand in the footer
-    anything else             cannot be cut, and `Uncut.why` says so, with how to rewrite it
+    parquet                   at row groups: the footer has their borders
+    anything else             cannot be cut: Uncut has the reason, and how to rewrite it
 
-A line belongs to the frame or block in which the line end before it lies (the first line: to the first). So a part
+A line belongs to the frame or block that holds the line end before it (the first line to the first). So a part
 reads past its last frame to the next line end, and drops what comes before its own first one; `pieces` covers that.
 
 Price: in a local file one small read for every 128 KiB of a zstd file's text, two for every block of bgzip; 40 bytes of
-memory a frame. In a bucket the frame at every cut and the one behind it are read, and at most STRETCH_BYTES a cut,
-which are held in memory; behind the first cut at which that is not enough, the file stays whole.
+memory a frame. In a bucket the frame at every cut and the one behind it are read, and at most STRETCH_BYTES per cut,
+which are held in memory; if that is not enough at some cut, the rest of the file stays one part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import BinaryIO, cast
 
 from corpusmill.documents.compression import Compression, compression_of
-from corpusmill.documents.cuts import Cut, Uncut
+from corpusmill.documents.cuts import Cut, Uncut, next_part_bytes
 from corpusmill.documents.frames import (
     FIND_BYTES,
     FRAMINGS,
@@ -40,7 +40,10 @@ SEARCH_BYTES = 1 << 20
 
 
 def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *, local: bool) -> list[Cut] | Uncut:
-    """Parts of about `target_bytes` of a seekable file, in order; Uncut if it cannot be cut."""
+    """Parts of about `target_bytes` of a seekable file, in order, the last two of half as much or more.
+
+    Uncut if it cannot be cut.
+    """
     if name.endswith(".parquet"):
         from corpusmill.documents.parquet import row_group_cuts  # pyarrow takes a while to import
 
@@ -58,17 +61,18 @@ def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *,
     )
     if local:
         return Uncut("one shard because a single-frame file cannot be split", remedy)
+    at = next_part_bytes(size_bytes, target_bytes)
     return Uncut(
-        f"one shard because no frame begins within {FIND_BYTES >> 20} MiB behind byte {target_bytes:,}: a single-frame"
-        f" file cannot be split, and in a bucket at most {STRETCH_BYTES >> 20} MiB behind a cut are searched",
+        f"one shard because no frame begins within {FIND_BYTES >> 20} MiB behind byte {at:,}: a single-frame file"
+        f" cannot be split, and in a bucket at most {STRETCH_BYTES >> 20} MiB behind a cut are searched",
         remedy,
     )
 
 
 def _line_cuts(stream: BinaryIO, size_bytes: int, target_bytes: int) -> list[Cut]:
     bounds = [0]
-    while size_bytes - bounds[-1] > target_bytes:
-        at = _after_line_end(stream, bounds[-1] + target_bytes - 1)
+    while (left_bytes := size_bytes - bounds[-1]) > target_bytes:
+        at = _after_line_end(stream, bounds[-1] + next_part_bytes(left_bytes, target_bytes) - 1)
         if at is None or at >= size_bytes:
             break
         bounds.append(at)
@@ -90,13 +94,13 @@ def _after_line_end(stream: BinaryIO, at: int) -> int | None:
 def _frame_cuts(
     stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, framing: Framing, *, local: bool
 ) -> list[Cut]:
-    """A cut at the first frame behind every `target_bytes`, as lines are cut, too."""
+    """A cut at the first frame from each wanted place on, as lines are cut, too."""
     bounds = frame_bounds(stream, size_bytes, framing) if local else []
     cuts = []
     first = 0
     line: tuple[int, int] | None = None
-    while size_bytes - first > target_bytes:
-        at = first + target_bytes
+    while (left_bytes := size_bytes - first) > target_bytes:
+        at = first + next_part_bytes(left_bytes, target_bytes)
         if local:
             bound = bounds[bisect_left(bounds, at)]
             if bound == size_bytes:
@@ -131,8 +135,8 @@ def _line_frame(
 ) -> tuple[int, int]:
     """[first, end) of the frame that holds the first line end of the frames from `at` on; (last, last) if none does.
 
-    So it is of a damaged file, too: whoever reads that part will say what is wrong with it. `spend` is told how many
-    bytes were decompressed.
+    The same for a damaged file: the later read of that part reports the damage. `spend` is called with the number of
+    bytes decompressed.
     """
     while at < last:
         try:

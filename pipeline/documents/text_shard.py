@@ -19,7 +19,7 @@ from corpusmill.errors import CorruptDataError
 TEXT_FILE, OFFSET_FILE, SOURCES_FILE = "tokenized", "offset", "sources.json"
 LINE_NUMBER_FILE, LINE_HASH_FILE = "linenum", "linehash"
 ID_FILE, ID_END_FILE = "ids", "id_ends"
-REWRITTEN_FILE = "rewritten"  # only where a text is not its line's
+REWRITTEN_FILE = "rewritten"  # only if a step changed a text
 TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, LINE_HASH_FILE, ID_FILE, ID_END_FILE, SOURCES_FILE)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -27,7 +27,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """What one source file gave to the shard. `rejected` counts its rejected lines by reason, reasons sorted."""
+    """What the shard holds of one source file. `rejected` counts its rejected lines by reason, reasons sorted."""
 
     path: str
     first_document: int
@@ -45,7 +45,8 @@ class TextShardWriter:
         for batch in read_documents(...):
             shard.append(batch)
 
-    `sources.json` comes last and only if the block ends without an exception: a folder without it is not a text shard.
+    `sources.json` is written last, and only if the block ends without an exception: a folder without it is not a text
+    shard.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -145,7 +146,7 @@ class DocumentIds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedSource:
-    """What a text shard holds of one source file, for whoever reads that file again. Arrays as in TextShard.
+    """What a text shard holds of one source file, for readers of that file. Arrays as in TextShard.
 
     `first_document`  the ordinal in the shard of its first document
     `text`            the whole shard's
@@ -176,7 +177,7 @@ class TextShard:
     """An open text shard. The arrays are memory-mapped and read-only.
 
     `text`          uint8 (documents + text_bytes,): the file `tokenized`, separators included
-    `offsets`       uint64 (documents,): where each document's separator stands in `text`
+    `offsets`       uint64 (documents,): position of each document's separator in `text`
     `line_numbers`  uint64 (documents,): each document's 0-based line in its source file
     `line_hashes`   uint64 (documents,): the hash of that line (see DocumentBatch)
     `rewritten`     int64 (n,): the documents whose text is not their line's, ascending
@@ -200,7 +201,7 @@ class TextShard:
         return len(self.text) - len(self.offsets)
 
     def document_bytes(self, ordinal: int) -> bytes:
-        """The UTF-8 bytes of one document. Raises IndexError for an ordinal that is not there."""
+        """The UTF-8 bytes of one document. Raises IndexError for an ordinal out of range."""
         self._check(ordinal)
         end = int(self.offsets[ordinal + 1]) if ordinal + 1 < self.documents else len(self.text)
         return self.text[int(self.offsets[ordinal]) + 1 : end].tobytes()
@@ -216,7 +217,7 @@ class TextShard:
         return bounds
 
     def indexed(self, source: SourceEntry) -> IndexedSource:
-        """What it holds of one of its sources."""
+        """What the shard holds of one of its sources."""
         documents = slice(source.first_document, source.first_document + source.documents)
         low, high = np.searchsorted(self.rewritten, [documents.start, documents.stop])
         return IndexedSource(
@@ -237,7 +238,7 @@ class TextShard:
         return self.sources[place].path, int(self.line_numbers[ordinal])
 
     def document_ids(self) -> DocumentIds:
-        """The documents' ids, mapped anew: only lineage asks for them, and every map holds a file descriptor."""
+        """The documents' ids, mapped anew: few readers need them, and every map holds a file descriptor."""
         return DocumentIds(_map(self.folder / ID_FILE, np.uint8), _map(self.folder / ID_END_FILE, np.uint64))
 
     def _check(self, ordinal: int) -> None:
@@ -246,7 +247,7 @@ class TextShard:
 
 
 def open_text_shard(folder: Path) -> TextShard:
-    """Opens a text shard and checks all that can be checked without reading it through.
+    """Opens a text shard and checks everything that does not need reading all of it.
 
     Raises CorruptDataError if a file is missing or the sizes and counts contradict each other.
     """
@@ -276,7 +277,7 @@ def _map(path: Path, scalar: type[Scalar]) -> NDArray[Scalar]:
     dtype = np.dtype(scalar).newbyteorder("<")
     if path.stat().st_size == 0:  # An empty file cannot be mapped.
         return np.empty(0, dtype)
-    return np.memmap(path, dtype, mode="r").view(np.ndarray)
+    return np.memmap(str(path), dtype, mode="r").view(np.ndarray)  # numpy resolves a Path, which costs as much again
 
 
 def _check_counts(shard: TextShard, ids: DocumentIds) -> None:

@@ -1,4 +1,4 @@
-"""A text shard made of another one: some documents dropped, some with another text. Lines and ids are kept."""
+"""Derives a text shard from another: some documents dropped, some with another text. Lines and ids are kept."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class SubsetWriter:
         return self
 
     def append(self, first: int, last: int, left_out: Mapping[int, str], texts: Mapping[int, bytes]) -> None:
-        """Write documents [first, last) but for those that are `left_out`, by ordinal with the reason."""
-        gone = np.fromiter(left_out, np.int64, len(left_out))
-        self._kept[gone] = False
-        places = np.searchsorted(self._starts, gone, side="right") - 1
+        """Write documents [first, last) except those in `left_out`, {ordinal: reason}; `texts`: {ordinal: new text}."""
+        removed = np.fromiter(left_out, np.int64, len(left_out))
+        self._kept[removed] = False
+        places = np.searchsorted(self._starts, removed, side="right") - 1
         for place, reason in zip(places.tolist(), left_out.values(), strict=True):
             self._reasons.setdefault(place, Counter())[reason] += 1
         for ordinal, text in texts.items():
@@ -62,7 +62,7 @@ class SubsetWriter:
             self._text.write(piece)
 
     def _pieces(self, first: int, last: int, texts: Mapping[int, bytes]) -> Iterator[bytes | memoryview]:
-        """What is written of documents [first, last): stretches as they were, and new texts between them."""
+        """The bytes of documents [first, last): unchanged runs of documents, and new texts between them."""
         bounds = self._shard.bounds(first, last - first)
         verbatim = self._kept[first:last].copy()
         verbatim[[ordinal - first for ordinal in texts]] = False
@@ -108,7 +108,7 @@ class SubsetWriter:
 
 
 def content_at(shard: TextShard, documents: NDArray[np.int64], ordinals: NDArray[np.int64], unit: int) -> ContentSum:
-    """The content sum of some documents of a text shard, each weighted by another ordinal."""
+    """The content sum of `documents` of a text shard, weighted by `ordinals` int64 (n,) instead of their own."""
     bounds = shard.bounds(0, shard.documents)
     hashes = text_hashes(shard.text, bounds[documents] + np.uint64(1), bounds[documents + 1])
     return weighted_sum(hashes, place_weights(unit, ordinals.astype(np.uint64)))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from corpusmill.engine.planned import read_config, read_plan
 from corpusmill.engine.reclaim import is_settled
@@ -22,29 +22,28 @@ from corpusmill.ledger import (
     InputReceipt,
     Receipt,
     Step,
-    asked_again,
     valid_receipt,
 )
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.engine.graph import Graph
-    from corpusmill.report.progress import StageProgress
     from corpusmill.sources.plan import Plan
 
-COMMON = ".common"  # beside the folders of datasets, none of which can be called so
+COMMON = ".common"  # beside the folders of datasets, whose names cannot begin with a dot
+FILES_KEPT = 64  # files of a work folder in a bucket that stay open between steps
 
 T = TypeVar("T")
 
 
 class UndeclaredInputError(PermanentError):
-    """The work of a step reads what its fingerprint does not name: the stage is wrong."""
+    """A step reads an output that is not among its inputs: a bug in the stage."""
 
 
 class Build:
-    """One planned dataset. Cheap to open; it reads receipts when asked and remembers those that are valid.
+    """One planned dataset. Cheap to open; it reads receipts on demand and caches valid ones.
 
-    `find_receipt` says which receipts are valid; `verify` has a laxer rule, to go on behind damaged outputs.
+    `find_receipt` decides which receipts are valid; `verify` passes a laxer rule, to continue past damaged outputs.
     """
 
     def __init__(
@@ -58,10 +57,11 @@ class Build:
         self._receipts: dict[tuple[str, str], Receipt] = {}
         self._steps: dict[tuple[str, str], Step] = {}
         self._held: set[str] = set()
-        self._asked: set[str] = set()
         self._remembered: dict[tuple[object, ...], Any] = {}
         self._missing: dict[tuple[object, ...], StepMissingError] | None = None
-        self.settled_now: dict[StepName, bool] | None = None  # at_this_moment, what is known to be settled or not
+        self.settled_now: dict[StepName, bool] | None = None  # in at_this_moment: is_settled's results
+        self._unrolled: set[str] | None = None  # in at_this_moment: stages without a rollup
+        self.kept: deque[BinaryIO] = deque(maxlen=FILES_KEPT)
 
     @cached_property
     def config(self) -> DatasetConfig:
@@ -74,19 +74,19 @@ class Build:
         return read_plan(self.plan_receipt)
 
     def home(self, stage: str) -> Path:
-        """The folder below which the steps of a stage lie: the dataset's, or that of all datasets beside it."""
+        """The folder above a stage's folder: the dataset's, or for a common stage the one that all datasets share."""
         return self.work.parent / COMMON if self.graph[stage].common else self.work
 
     def remembered(self, key: tuple[object, ...], work_out: Callable[[], T]) -> T:
-        """What `work_out` gives, worked out once for as long as no receipt becomes another.
+        """The result of `work_out`, cached until a receipt changes.
 
-        Whatever follows from the receipts of all units is asked for by each of them: ten thousand times ten thousand.
+        Without the cache, what follows from the receipts of all units would be computed for each unit: quadratic time.
         """
         known: T = self._known(self._remembered, key, work_out)
         return known
 
     def _known(self, known: dict[Any, T], key: tuple[object, ...], work_out: Callable[[], T]) -> T:
-        """What is known under a key, worked out if nothing is; at_this_moment, what is missing is known, too."""
+        """A cached value, computed if it is missing; within at_this_moment, StepMissingError is cached, too."""
         if key not in known:
             if self._missing is not None and key in self._missing:
                 raise self._missing[key].with_traceback(None)
@@ -120,7 +120,7 @@ class Build:
         rolled = self.rolled_inputs(inputs)
         if self._missing is None:
             for name, of in dict(inputs).items():
-                # Of many inputs the last one finishes last: while it is missing, none of the others is looked at.
+                # The last of many inputs usually finishes last: while it is missing, no other is read.
                 if of not in rolled[name]:
                     self.receipt(name, of)
         return tuple(
@@ -128,17 +128,21 @@ class Build:
         )
 
     def rolled_inputs(self, inputs: list[StepName]) -> dict[str, dict[str, str]]:
-        """By stage of a step's inputs, the digests of all its receipts, or none where it has no rollup."""
+        """For each stage among the inputs, {unit: digest} of all its receipts; empty if it has no rollup."""
         wanted: dict[str, int] = {}
         for name, _ in inputs:  # a Counter takes five times as long
             wanted[name] = wanted.get(name, 0) + 1
         return {name: self._rolled(name, number) for name, number in wanted.items()}
 
     def _rolled(self, stage: str, wanted: int) -> dict[str, str]:
-        """A rollup that is not there is made if half of its receipts or more are wanted and all are there: a cell needs
-        those of every shard's documents, or of every shard's contexts.
+        """{unit: digest}. A missing rollup is made if at least half of its receipts are wanted and all exist: a cell
+        needs those of all shards.
         """
-        kept: Rollup | None = self._remembered.get(("rollup", stage)) or self._read_rollup(stage)
+        kept: Rollup | None = self._remembered.get(("rollup", stage))
+        if kept is None and stage not in (self._unrolled or ()):
+            kept = self._read_rollup(stage)
+            if kept is None and self._unrolled is not None:
+                self._unrolled.add(stage)
         if kept:
             self._remembered["rollup", stage] = kept
             return kept.digests
@@ -155,21 +159,30 @@ class Build:
     def _find_rollup(self, stage: str) -> Rollup:
         rollup = self._read_rollup(stage)
         if rollup is None:
-            rollup = roll_up(self.receipts(stage), self.graph[stage].rolled_up)
+            rollup = roll_up(self._passing(stage), self.graph[stage].rolled_up)
             if self._keeps_rollup(stage):
                 write_rollup(rollup, self.plan_folder, stage)
         return rollup
+
+    def _passing(self, stage: str) -> Iterator[Receipt]:
+        """The receipts of a stage; those that were not cached before are not cached."""
+        for key in ((stage, unit) for unit in self.units(stage)):
+            known = key in self._receipts
+            yield self.receipt(*key)
+            if not known:
+                self._receipts.pop(key, None)
+                self._steps.pop(key, None)
 
     def _read_rollup(self, stage: str) -> Rollup | None:
         rollup = read_rollup(self.plan_folder, stage) if self._keeps_rollup(stage) else None
         return rollup if rollup and list(rollup.digests) == self.units(stage) else None
 
     def _keeps_rollup(self, stage: str) -> bool:
-        # Whoever has another rule, or holds a receipt, has receipts of its own.
+        # With another rule, or with a held receipt, the receipts are not those of the rollup.
         return self._find_receipt is valid_receipt and stage not in self._held
 
     def find(self, stage: str, unit: str) -> Receipt | None:
-        """The valid receipt of a step, or None if it has none. It stands while the step runs again."""
+        """The valid receipt of a step, or None. It remains valid while the step runs again."""
         key = (stage, unit)
         if key in self._receipts:
             return self._receipts[key]
@@ -188,22 +201,22 @@ class Build:
 
     @contextmanager
     def at_this_moment(self) -> Iterator[None]:
-        """Look for every missing step once: what finishes while the body of the `with` runs may stay unseen."""
-        self._missing, self.settled_now = {}, {}
+        """Look up every missing step only once: steps that finish during the `with` may go unnoticed."""
+        self._missing, self.settled_now, self._unrolled = {}, {}, set()
         try:
             yield
         finally:
-            self._missing = self.settled_now = None
+            self._missing = self.settled_now = self._unrolled = None
 
     def hold(self, receipt: Receipt) -> None:
-        """Take a receipt for its step's, whatever became of the step's inputs and outputs."""
+        """Use a receipt as its step's, whatever happened to the step's inputs and outputs."""
         key = receipt.stage, receipt.unit
         self._held.add(receipt.stage)
         self._put(key, receipt)
         self._steps[key] = Step.of(receipt)
 
     def note_given_back(self, receipt: Receipt) -> None:
-        """Take a receipt that says now what its step gave back: whatever follows from it stays as it was."""
+        """Replace a receipt by one that lists what its step gave back; cached results stay valid."""
         self._receipts[receipt.stage, receipt.unit] = receipt
 
     def _put(self, key: tuple[str, str], receipt: Receipt) -> None:
@@ -222,7 +235,7 @@ class Build:
     def _unfinished(self, stage: str, unit: str) -> StepMissingError:
         error = StepMissingError(
             f"{stage} {unit} has not finished, but a later step needs it",
-            where=self.home(stage) / stage,
+            where=f"{self.home(stage)}/{stage}",  # text, not a Path: raised very often
             next_step=f"run {stage} {unit} first; if garbage collection removed it, clear this run from its first"
             " task on, or start a new one",
         )
@@ -234,20 +247,25 @@ class Build:
         return self.remembered(("receipts", stage), lambda: [self.receipt(stage, unit) for unit in self.units(stage)])
 
     def folder(self, stage: str, unit: str, *names: str) -> Path:
-        """Where a finished step's outputs lie; those of these names, or all, compared (see ledger/blocks.py).
+        """The folder of a finished step's outputs, after checking those of these names, or all (see ledger/blocks.py).
 
-        DamagedStepError if one is not what the step wrote, or was given back.
+        DamagedStepError if one is damaged or was given back. Outputs in a bucket stay on this machine until the step
+        that reads them ends, or, between steps, until FILES_KEPT others were opened.
         """
         blocks = self.blocks(stage, unit)
-        blocks.require(names or None)
+        self.kept.extend(blocks.kept(names or None))
         return blocks.folder
 
+    def opened(self, stage: str, unit: str, *names: str) -> AbstractContextManager[Path]:
+        """The same, but files are kept only during the `with`: for a step that reads many others in turn."""
+        return self.blocks(stage, unit).opened(names or None)
+
     def blocks(self, stage: str, unit: str) -> Blocks:
-        """A finished step's outputs, for readers of slices: they compare what they touch."""
+        """A finished step's outputs, for readers of slices, which check only the blocks that they read."""
         return Blocks(self.step_folder(stage, unit), self.receipt(stage, unit))
 
     def step_folder(self, stage: str, unit: str) -> Path:
-        """Where a finished step's outputs lie; nothing is compared."""
+        """The folder of a finished step's outputs, unchecked."""
         self.receipt(stage, unit)
         return self.step(stage, unit).folder(self.home(stage))
 
@@ -256,32 +274,9 @@ class Build:
         return self.rollup(stage).totals.get(count, 0)
 
     def checks(self, stage: str) -> list[Check]:
-        """The accounts of every finished unit of a stage."""
+        """The balance checks of every finished unit of a stage."""
         node = self.graph[stage]
         return [check for unit in self.units(stage) for check in node.checks(self, unit, self.receipt(stage, unit))]
-
-    def reused(self, stage: str, unit: str) -> bool:
-        """Whether a finished step's receipt is older than the newest run of this plan."""
-        return not self._is_of_newest_run(self.finished_at(stage, unit))
-
-    def _is_of_newest_run(self, at: float) -> bool:
-        from corpusmill.engine.runs import begun_at
-
-        return at >= begun_at(self.plan_folder)
-
-    def _seen(self, stage: str, unit: str) -> float | None:
-        """When a receipt that was found was written; None if it is gone by now, or its step is to run again."""
-        place = self.step(stage, unit).place(self.home(stage))
-        if asked_again(place):
-            self._asked.add(place)
-            return None
-        try:
-            at = self.finished_at(stage, unit)
-        except FileNotFoundError:
-            self._receipts.pop((stage, unit), None)
-            self._remembered.clear()
-            return None
-        return at if self.graph[stage].reuse or self._is_of_newest_run(at) else None
 
     def finished_at(self, stage: str, unit: str) -> float:
         """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
@@ -290,52 +285,21 @@ class Build:
         return os.stat(f"{place}/{RECEIPT_NAME}").st_mtime  # noqa: PTH116
 
     def _forget(self) -> None:
-        """Read every receipt again: a step has run again."""
+        """Drop all caches: a step has run again."""
         self._receipts.clear()
         self._remembered.clear()
         self._steps.clear()
-        self._asked.clear()
 
     def need_not_run(self, stage: str, unit: str) -> bool:
-        """Whether a step has a valid receipt, nobody asked for it again, and none needs files that it gave back."""
+        """Whether a step has a valid receipt, is not requested again, and no step needs files that it gave back."""
         return self.graph[stage].reuse and is_settled(self, stage, unit)
-
-    def progress(self) -> list[StageProgress]:
-        """Every stage's finished units, for a progress view; cheap enough to poll."""
-        if any(not asked_again(place) for place in self._asked):
-            self._forget()  # what follows from a step that has run again may be another
-        with self.at_this_moment():
-            return [self._stage_progress(stage) for stage in self.graph.names]
-
-    def _stage_progress(self, stage: str) -> StageProgress:
-        from corpusmill.report.progress import StageProgress
-
-        try:
-            units = self.units(stage)
-        except StepMissingError:
-            return StageProgress(stage=stage, units_done=0, units_total=None, bytes_done=0, seconds=0.0)
-        finished = [(unit, receipt) for unit in units if (receipt := self.find(stage, unit))]
-        done = [(at, receipt) for unit, receipt in finished if (at := self._seen(stage, unit))]
-        fresh = [(at, receipt) for at, receipt in done if self._is_of_newest_run(at)]
-        seconds = 0.0
-        if fresh:
-            began = min(at - receipt.seconds for at, receipt in fresh)
-            seconds = (max(at for at, _ in fresh) if len(done) == len(units) else time.time()) - began
-        return StageProgress(
-            stage=stage,
-            units_done=len(done),
-            units_total=len(units),
-            bytes_done=sum(receipt.counts.get("bytes_read", 0) for _, receipt in fresh),
-            seconds=max(0.0, seconds),
-            units_reused=len(done) - len(fresh),
-        )
 
 
 class StepView(Build):
-    """A build as the work of one step sees it: its settings, and the receipts and outputs of its inputs alone.
+    """A build as one step's work sees it: the step's settings, and the receipts and outputs of its inputs only.
 
-    What a step reads beside its inputs and settings would be missing in its fingerprint, and the step would be reused
-    when that has changed. Stages that run every time see the whole build.
+    Anything else that a step reads would be missing from its fingerprint, so the step would be reused after a change of
+    it. Stages that run every time see the whole build.
     """
 
     def __init__(self, build: Build, step: Step) -> None:
@@ -351,7 +315,7 @@ class StepView(Build):
         return self._build.units(stage)
 
     def find(self, stage: str, unit: str) -> Receipt | None:
-        """See Build; UndeclaredInputError for a step that is no input."""
+        """See Build; UndeclaredInputError for a step that is not an input."""
         self._require_declared(stage, unit)
         return self._build.find(stage, unit)
 

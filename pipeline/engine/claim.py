@@ -1,30 +1,30 @@
 """One claim on a dataset: every writer into its work folder takes it first, and then holds the dataset exclusively.
 
 **Who.** A process of the command line (build, reprocess, gc, download, upload, export, dedup, index) as long as it
-works. A run of an Airflow from its task `plan` to its task `close`, over all its tasks: processes come and go, and the
-run has the dataset also while none is there. Commands that only read, and the plans that they make, take no claim.
+works. A run of an Airflow, from its task `plan` to its task `close`: it holds the dataset even while none of its
+processes runs. Commands that only read or plan take no claim.
 
-**The file** `.run.json` in the dataset's work folder says who has it and, of a run, the plan that it builds:
-`{"instance", "job", "run", "plan"}`. `instance` tells apart what is called alike: an Airflow's own id, or for a process
-the boot of its machine. The file's time of change is the heartbeat: whoever works sets it every BEAT_SECONDS. It is
-compared with the time that the same file system gives a file that is written now, so no two clocks have to agree.
-In a bucket it is a lease: an object that is put over the one that was looked at, and times are the store's.
-`.run.lock` is held while the file is looked at and written; a process holds it on, and the kernel lets it go with it.
-Tasks take `.run.asking.lock` before, so that those of a cleared run which begin at once are in no one's way.
+**The file** `.run.json` in the dataset's work folder names the holder and, for a run, the plan that it builds:
+`{"instance", "job", "run", "plan"}`. `instance` tells equal names apart: an Airflow's own id, or for a process the boot
+id of its machine. The file's modification time is the heartbeat: the holder sets it every BEAT_SECONDS. It is compared
+with the time that the same file system gives a new file, so no two clocks have to agree. In a bucket the claim is a
+lease: an object that is only put over the version that was read, and times are the store's. `.run.lock` is held while
+the file is read and written; a process keeps it, and the kernel releases it when the process ends. Tasks take
+`.run.asking.lock` first, so that the many tasks of a cleared run wait for one another.
 
 **When a claim is void**, in this order:
 
-* a process of this machine: at once when it ends, however it ends; while it lives nobody else gets the lock;
-* a run of the Airflow that asks: when its scheduler says that it has ended, and not before, however long it waits;
+* a process of this machine: as soon as it ends, however it ends; while it lives, no other gets the lock;
+* a run of the asking Airflow: when its scheduler reports that it has ended, and not before, however long it waits;
 * any other: EXPIRES_SECONDS after its last heartbeat, which is longer than the longest pause between two tries.
 
-**Who waits.** Commands refuse (RunUnderWayError or LockHeldError: exit 75). Tasks of an Airflow look again in half a
-minute (corpusmill_airflow/running.py). Every task asks before it works, because somebody may clear it long after its
-run has ended: it then takes the dataset again, or waits. Its plan must be the claim's, too: a plan that was made anew
-by itself would leave one run with steps of two plans.
+**Who waits.** Commands fail (RunUnderWayError or LockHeldError: exit 75). Airflow tasks retry after half a minute
+(corpusmill_airflow/running.py). Every task checks the claim first, because it may be cleared long after its run has
+ended: it then takes the dataset again, or waits. Its plan must be the claim's, too: if only the task `plan` ran again,
+one run would mix the steps of two plans.
 
-The claim keeps two from building at once and garbage collection from taking what a build needs. It is not what keeps
-bytes right: steps have locks of their own, and their receipts stand until new ones are written (ledger/again.py).
+The claim keeps two runs from building at once, and garbage collection from removing what a build needs. Correct bytes
+do not depend on it: steps have their own locks, and receipts remain until new ones are written (ledger/again.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from corpusmill.errors import PermanentError, TransientError
+from corpusmill.errors import CorpusmillError, PermanentError, TransientError
 from corpusmill.ledger import RUN_LOCK, held
 from corpusmill.mirrored import object_of
 from corpusmill.work_folder.check import require_conditions
@@ -62,7 +62,7 @@ class RunUnderWayError(TransientError):
 
 
 class PlanChangedError(PermanentError):
-    """A task belongs to another plan than its run does now."""
+    """A task was created for a plan that its run has since replaced."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def this_process(work: Path) -> Holder:
 
 
 def _mirror(work: Path) -> str:
-    """What tells mirrors of one boot apart, whose processes share no lock; "" for a folder that all of them see."""
+    """A random id of this mirror, since mirrors on one machine share no lock; "" for a folder that all share."""
     if not is_shared(work):
         return ""
     name = work / MIRROR
@@ -96,12 +96,13 @@ def _mirror(work: Path) -> str:
 
 @contextmanager
 def claimed(work: Path, *, remove_empty: bool = False) -> Iterator[None]:
-    """Have the dataset of a work folder while the body of the `with` runs; for processes that build or clean up.
+    """Hold the dataset of a work folder during the `with`; for processes that build or clean up.
 
-    A work folder that this made, and in which nothing was written, is removed in the end: the build was refused. With
-    `remove_empty` so is one that was there.
+    A work folder that this created is removed at the end if it is still empty, because the build was refused; with
+    `remove_empty`, an existing one, too.
 
-    Raises RunUnderWayError if a run has it or a process of another machine, LockHeldError if one of this machine has.
+    Raises RunUnderWayError if a run or a process of another machine holds it, LockHeldError if one of this machine
+    does.
     """
     made = [folder for folder in (work, *work.parents) if not folder.exists()] or [work] * remove_empty
     work.mkdir(parents=True, exist_ok=True)
@@ -130,7 +131,7 @@ def _remove_unused(made: list[Path], work: Path) -> None:
 def claim_dataset(work: Path, me: Holder, is_under_way: Callable[[Holder], bool], plan: str = "") -> None:
     """Let run `me` have the dataset of a work folder, to build the plan whose folder is called `plan`, once known.
 
-    `is_under_way` is asked about other runs of the same Airflow. Raises what `claimed` does.
+    `is_under_way` tells whether another run of the same Airflow has not ended. Raises as `claimed` does.
     """
     if _claim(work)[0] == me:
         _write(work, me, plan)
@@ -141,10 +142,10 @@ def claim_dataset(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]
 def hold_dataset(
     plan_receipt: Path, me: Holder, is_under_way: Callable[[Holder], bool], run_plan: Callable[[], str]
 ) -> None:
-    """For a task after the plan's: go on only while run `me` has the dataset; a claim that is void is taken again.
+    """For a task after `plan`: check that run `me` holds the dataset; a void claim is taken again.
 
-    `run_plan` is asked then what the run's plan is called. Raises what claim_dataset raises, and PlanChangedError if
-    the run has another plan than the task.
+    `run_plan` then returns the folder name of the run's plan. Raises as claim_dataset does, and PlanChangedError if the
+    run has another plan than the task.
     """
     work, plan = plan_receipt.parents[2], plan_receipt.parent.name
     if _claim(work)[0] != me:
@@ -161,7 +162,7 @@ def hold_dataset(
 
 
 def release_dataset(work: Path, me: Holder) -> None:
-    """Let others have the dataset, if run `me` still has it. Raises LockHeldError if a process has it by now."""
+    """Release the dataset if run `me` still holds it. Raises LockHeldError if a process holds it by now."""
     if _claim(work)[0] == me:
         with _asking(work):
             _remove(work, me)
@@ -169,7 +170,7 @@ def release_dataset(work: Path, me: Holder) -> None:
 
 @contextmanager
 def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iterator[None]:
-    """Keep `me`'s claim alive while the body of the `with` runs."""
+    """Renew `me`'s claim during the `with`."""
     stop = Event()
 
     def beat() -> None:
@@ -178,7 +179,7 @@ def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iter
                 if not _touch(work, me):
                     log.warning("%s has lost its claim on %s: it was silent for too long", me, work)
                     return
-            except OSError as error:  # a file system that answers again in time has lost nothing
+            except (OSError, CorpusmillError) as error:  # a short outage of disk or bucket does not lose the claim
                 log.warning("the claim of %s could not be renewed: %s", work, error)
             stop.wait(every_seconds)
 
@@ -202,17 +203,17 @@ def _take(work: Path, me: Holder, is_under_way: Callable[[Holder], bool], plan: 
 
 @contextmanager
 def _asking(work: Path) -> Iterator[None]:
-    """For a run: nobody else changes the claim inside. Tasks wait for one another, which takes a moment, and not for a
-    process that has the dataset: that is a LockHeldError.
+    """For a run: keep others from changing the claim. Tasks wait for one another, which takes a moment; LockHeldError
+    if a process holds the dataset.
     """
     with held(work / ASKING_LOCK, wait=True), held(work / RUN_LOCK, wait=False):
         yield
 
 
 def _require_free(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]) -> None:
-    """RunUnderWayError if another has the dataset; for whoever holds its lock, whose time of change is now."""
+    """RunUnderWayError if another holds the dataset. Call it with the lock held."""
     idle = abs(age_seconds(work / CLAIM))
-    other, _ = _read(work)  # the same look: what is written next is put over that one
+    other, _ = _read(work)  # from the same read: the next write is put over this version
     here = this_process(work).instance
     if other is None or other == me or (not other.job and other.instance == here):
         return
@@ -231,7 +232,7 @@ def _require_free(work: Path, me: Holder, is_under_way: Callable[[Holder], bool]
 
 
 def _claim(work: Path) -> tuple[Holder | None, str]:
-    """(who has the dataset, the plan that is built); none if nobody has, or a power cut tore the file."""
+    """(holder of the dataset, its plan); (None, "") if there is none, or if a power failure truncated the file."""
     refresh(work / CLAIM, again=True)
     return _read(work)
 
@@ -245,7 +246,7 @@ def _read(work: Path) -> tuple[Holder | None, str]:
 
 
 def _write(work: Path, me: Holder, plan: str = "") -> None:
-    """Write a claim where the one is that was looked at; RunUnderWayError if another machine was quicker."""
+    """Write a claim over the one that was read; RunUnderWayError if another machine was faster."""
     path, content = work / CLAIM, f"{json.dumps(asdict(me) | {'plan': plan})}\n".encode()
     if not is_shared(path):
         write(path, content)

@@ -27,9 +27,9 @@ UNRELATED = {"card", "dag", "destinations", "estimate", "keep_versions", "reclai
 class Estimate:
     """The estimate of a build. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
 
-    `tokens_low` is 0 where duplicates are removed: how many repeat what lies outside of the sample is not known.
+    `tokens_low` is 0 where duplicates are removed, because text may repeat text outside the sample.
     `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
-    `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this one's.
+    `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this machine's.
     `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as
     they are stored; `hours` counts them, too. `held_of_references`: as `held`, of these. `moved`, if the
     work folder is in a bucket: (requests, bytes) between it and one machine that keeps its cache, and machines that run
@@ -62,12 +62,12 @@ def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[Sto
 
 
 def last_estimate(build: Build) -> Estimate | None:
-    """The last estimate of a build's dataset; None if there is none, or its sources or settings were not this one's."""
+    """The last estimate of a build's dataset; None if there is none, or if it was of other sources or settings."""
     return estimate_of(build.config, build.plan.files(), build.work)
 
 
 def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) -> Estimate | None:
-    """The same for a configuration with its lock, and the planned files; None, too, if the file is torn."""
+    """The same for a configuration with its lock, and the planned files; None, too, if the file is truncated."""
     refresh(work / FILE)
     try:
         saved = json.loads((work / FILE).read_bytes())
@@ -77,6 +77,6 @@ def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) 
 
 
 def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
-    """What an estimate is of: equal for equal settings and source files, wherever they are built."""
+    """The identity of what was estimated: equal for equal settings and source files, on any machine."""
     settings = config.model_dump(mode="json", exclude=UNRELATED)
     return fingerprint({"settings": settings, "files": sorted({(file.location, file.identity) for file in files})})

@@ -1,19 +1,19 @@
 """Collecting garbage: step folders that the newest delivered plan of a dataset no longer reaches.
 
-A step's folder is found by its fingerprint, so what a build needs is what its steps name, and everything else below
-the dataset's work folder was superseded by another plan, another setting or another version of the code. Rules:
+A step's folder is named by its fingerprint, so a build needs exactly the folders of its steps, and everything else
+below the dataset's work folder was superseded by another plan, setting or version of the code. Rules:
 
 * reached: the folder of every step of the newest plan that delivered, or of the newest K, of all begun since, and of
   the newest of the configuration that is named;
-* a stage that such a plan's build has not finished, or of which damage hides the steps, keeps all its finished
+* a stage that such a build has not finished, or whose steps are unknown because of damage, keeps all its finished
   folders: the build may reuse them when it resumes;
 * the plan of every run that was begun stays, and every report: they are what a run's page shows, what clearing one of
-  its tasks needs, and small. A plan that nobody began (a dry run, a look ahead) goes when another has delivered;
-* a folder without a receipt is garbage: its step starts again from clean in any case;
-* a folder whose lock somebody holds is not garbage, and neither is anything that is not called like a step's folder;
+  its tasks needs, and small. A plan without a run (of a dry run, of `corpusmill plan`) goes when another has delivered;
+* a folder without a receipt is garbage: its step starts from scratch in any case;
+* a folder with a held lock is not garbage, nor is anything whose name is not that of a step's folder;
 * what all datasets of a work folder have in common (Stage.common) is garbage when no such plan of any of them reaches
-  it; in a bucket, where no lock says that somebody reads it, only if it is as old as abandoned outputs have to be;
-* removing takes the lock, and the receipt goes first: a removal that is interrupted leaves nothing a build would read.
+  it; in a bucket, where no lock protects readers, only once it is as old as abandoned outputs must be;
+* removal takes the lock and deletes the receipt first: an interrupted removal leaves nothing that a build would read.
   Later stages go before earlier ones, so that no receipt outlives those that it was made from.
 
 Only the work folder is touched. Versions of a dataset at its destinations are retention.py's.
@@ -40,6 +40,7 @@ from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import RECEIPT_NAME, LockHeldError, Receipt, held
 from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.ledger.receipt import parse_receipt
+from corpusmill.mirrored import address_of
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.work_folder.outputs import abandoned, remove_abandoned
 from corpusmill.work_folder.outputs import remove as remove_outputs
@@ -54,7 +55,7 @@ SUPERSEDED = "no step of a needed plan uses it"
 
 @dataclass(frozen=True)
 class Garbage:
-    """A step folder that may go, the size of what is in it, and why; or the outputs of an attempt in a bucket."""
+    """A step folder that may be removed, its size, and why; or the outputs of an attempt in a bucket."""
 
     folder: Path
     size_bytes: int
@@ -68,7 +69,7 @@ def find_garbage(
     """The garbage below one dataset's work folder (`<work_folder>/<name>`), in order of stage and name.
 
     The newest plan of `config` keeps its steps, too: another configuration of that name may have been built since.
-    Nothing is changed. PermanentError if folders are there but no plan: then nothing says what is needed.
+    Changes nothing. PermanentError if there are folders but no plan: then it is unknown what is needed.
     """
     for stage in (PLAN, *graph.names):
         refresh_all(work / stage, RECEIPT_NAME)
@@ -99,7 +100,9 @@ def find_garbage(
 
 
 def _common_garbage(work: Path, graph: Graph, plans: list[Path], longest: float) -> list[Garbage]:
-    """What stages that all datasets share hold, and no plan that one of them needs; `plans`: those of this one."""
+    """The garbage of stages that all datasets share: what no needed plan of any dataset reaches; `plans`: this
+    dataset's.
+    """
     home = work.parent / COMMON
     stages = [stage.name for stage in graph if stage.common]
     for stage in stages:
@@ -120,17 +123,17 @@ def _common_garbage(work: Path, graph: Graph, plans: list[Path], longest: float)
 
 
 def superseded(folder: Path) -> Garbage:
-    """A step folder that has to go whatever it was."""
+    """A step folder to remove unconditionally."""
     return Garbage(folder, _size_bytes(folder), SUPERSEDED)
 
 
 def abandoned_attempt(attempt: Path) -> Garbage:
-    """Outputs in a bucket that have to go whether a receipt names them or not; their size is not looked up."""
+    """Outputs in a bucket to remove unconditionally; their size is not looked up."""
     return Garbage(attempt, 0, ABANDONED, is_attempt=True)
 
 
 def _longest_task_seconds(config: DatasetConfig | None) -> float:
-    """Twice what a task may take: what is older, no task under way has made or counts on."""
+    """Twice the task timeout: no running task has made, or needs, anything older."""
     return 2 * ((config and config.dag) or ScheduleConfig()).task_timeout.total_seconds()
 
 
@@ -151,7 +154,7 @@ def _receipt(folder: Path) -> Receipt | None:
 
 
 def remove_garbage(work: Path, graph: Graph, garbage: Collection[Garbage]) -> list[Garbage]:
-    """Remove what find_garbage found; returns what is gone, which leaves out folders that were locked since.
+    """Remove what find_garbage found; returns what was removed, without folders that were locked since.
 
     PermanentError, before anything is removed, for a folder that is not a step folder below `work`.
     """
@@ -172,7 +175,7 @@ def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     if not garbage:
         return "no garbage"
     width = max(len(f"{item.size_bytes:,}") for item in garbage)
-    lines = [f"{item.size_bytes:>{width},}  {item.folder}  {item.reason}" for item in garbage]
+    lines = [f"{item.size_bytes:>{width},}  {address_of(item.folder)}  {item.reason}" for item in garbage]
     total = sum(item.size_bytes for item in garbage)
     outcome = "removed" if removed else "can be removed; nothing was removed"
     return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {outcome}"])
@@ -196,7 +199,7 @@ def _is_history(folder: Path) -> bool:
 
 
 def _reached(build: Build, stages: Collection[str] = ()) -> tuple[set[Path], set[str]]:
-    """(folders of the build's steps, stages that it has not finished or of which its steps cannot be told); of all."""
+    """(folders of the build's steps, stages that are unfinished or whose steps are unknown), of `stages` or of all."""
     _require_readable(build)
     reached, unfinished = {build.plan_folder}, set()
     for stage in stages or build.graph.names:
@@ -223,7 +226,7 @@ def _require_readable(build: Build) -> None:
 
 
 def _step_folders(parent: Path) -> list[Path]:
-    """Folders called like a step's below a stage's folder; what is reached through a link is not ours."""
+    """Folders below a stage's folder that are named like a step's; links are not followed."""
     if parent.is_symlink() or not parent.is_dir():
         return []
     named = (path for path in parent.iterdir() if STEP_FOLDER.fullmatch(path.name))
@@ -231,10 +234,10 @@ def _step_folders(parent: Path) -> list[Path]:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether somebody holds the folder's lock; asks with a shared lock and writes nothing."""
+    """Whether the folder's lock is held; tries a shared lock and writes nothing."""
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:  # none, or a link: nobody can hold it
+    except OSError:  # no lock, or a link: it cannot be held
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -246,7 +249,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _size_bytes(folder: Path) -> int:
-    """Size of all files below a folder; links are not followed. Of one in a bucket, of the outputs there."""
+    """Size of all files below a folder, links not followed; in a bucket, the size of its outputs."""
     if is_shared(folder):
         receipt = _receipt(folder)
         return (

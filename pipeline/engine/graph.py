@@ -1,4 +1,4 @@
-"""The stages of a build, in the order in which they run: everything known about all of them is derived here."""
+"""The stages of a build in the order in which they run; order and dependence are derived here."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import cached_property
 from corpusmill.engine.stage import EVERY_OTHER, Stage
 from corpusmill.errors import ConfigError
 
-PLAN, PLAN_VERSION = "plan", 1  # no stage: it is made before a build, which is opened by its receipt
+PLAN, PLAN_VERSION = "plan", 1  # not a stage: its receipt opens a build
 
 
 class Graph:
     """Stages by name, each after those that it waits for; iterating gives the stages in order.
 
-    Raises ConfigError for a name that is taken, a stage that waits for one that is not there, and for a circle.
+    Raises ConfigError for a duplicate name, a stage that waits for an unknown one, and for a cycle.
     """
 
     def __init__(self, stages: Iterable[Stage]) -> None:
@@ -38,12 +38,12 @@ class Graph:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """In order."""
+        """The names of all stages, in order."""
         return tuple(stage.name for stage in self)
 
     @cached_property
     def per_shard(self) -> tuple[str, ...]:
-        """The stages of which one shard can be done again, in order."""
+        """The stages of which one shard can be reprocessed, in order."""
         return tuple(stage.name for stage in self if stage.per_shard)
 
     def after(self, name: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class Graph:
     def waves(self, until: str = "") -> tuple[tuple[str, ...], ...]:
         """Stages that may run at the same time; a wave starts when the one before it has ended.
 
-        `until`: that stage alone, and whatever it waits for.
+        `until`: only that stage and those it waits for.
         """
         wanted = {until, *self.before(until)} if until else set(self.names)
         waves: dict[int, list[str]] = {}
@@ -80,11 +80,11 @@ class Graph:
 
     @cached_property
     def later(self) -> dict[str, tuple[str, ...]]:
-        """The stages that wait for each, at first or at last."""
+        """{stage: the stages that wait for it, directly or indirectly}."""
         return {name: tuple(other for other in self.names if name in self._earlier[other]) for name in self.names}
 
     def require_waits(self, name: str, read: Iterable[str]) -> None:
-        """Raise ConfigError if a stage reads from one that it does not wait for: in a DAG that one may come later."""
+        """Raise ConfigError if a stage reads from one that it does not wait for, which may run later."""
         for other in read:
             if other not in self._earlier[name]:
                 waits = ", ".join(self.after(name)) or "no stage"
@@ -106,8 +106,8 @@ class Graph:
                 del waiting[name]
             if not ready:
                 self._require_known(waiting)
-                circle = [name for name in waiting if self[name].after != EVERY_OTHER]
-                raise _wrong("stages wait for each other in a cycle", ", ".join(circle), "an order", "none")
+                cycle = [name for name in waiting if self[name].after != EVERY_OTHER]
+                raise _wrong("stages wait for each other in a cycle", ", ".join(cycle), "an order", "none")
         return levels
 
     def _require_known(self, names: Iterable[str]) -> None:

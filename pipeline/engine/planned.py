@@ -1,4 +1,4 @@
-"""What a plan's step holds: the configuration with its lock, and the plan."""
+"""Reads a plan's step: the configuration with its lock, and the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_plan(plan_receipt: Path) -> Plan:
-    """The plan that a receipt belongs to; CorruptDataError if it is damaged, or of a version that wrote other keys."""
+    """The plan of a receipt; CorruptDataError if it is damaged, or written by a version with other keys."""
     from corpusmill.sources.plan import Plan
 
     return _parsed(Plan, plan_receipt, "plan.json")
@@ -47,25 +47,25 @@ def _parsed(model: type[Model], plan_receipt: Path, name: str) -> Model:
 
 
 def read_planned(plan_receipt: Path, name: str) -> bytes:
-    """A file of the plan's step, compared with its receipt."""
-    Blocks(plan_receipt.parent, plan_of(plan_receipt)).require([name])
-    return (plan_receipt.parent / name).read_bytes()
+    """A file of the plan's step, checked against its receipt."""
+    with Blocks(plan_receipt.parent, plan_of(plan_receipt)).open(name) as file:
+        return file.read()
 
 
 class Planned(BaseModel):
-    """What a task needs of the settings of a plan's step, which hold the whole plan: the versions of the code."""
+    """The part of a plan step's settings that tasks need, out of the whole plan: the versions of the code."""
 
     code: dict[str, str] = {}
 
 
 class PlanReceipt(Receipt):
-    """The receipt of a plan, as every task reads it: a fifth of the time, because most of it is not built."""
+    """The receipt of a plan without most of its settings, which takes a fifth of the time to parse."""
 
     settings: Planned  # type: ignore[assignment]
 
 
 def plan_of(plan_receipt: Path) -> PlanReceipt:
-    """The receipt of a plan, which may be megabytes: it is read once for as long as it stays the same file."""
+    """The receipt of a plan, which may be megabytes: it is cached until the file changes."""
     refresh(plan_receipt)
     status = plan_receipt.stat()
     return _read_once(plan_receipt, status.st_ino, status.st_mtime_ns)
@@ -77,7 +77,7 @@ def _read_once(plan_receipt: Path, _inode: int, _mtime_ns: int) -> PlanReceipt:
 
 
 def tokenizer_versions(config: DatasetConfig) -> dict[str, str]:
-    """What every receipt states of the tokenizer that the configuration is locked to."""
+    """The versions of the locked tokenizer, which every receipt states."""
     lock = config.lock
     if lock is None:
         return {}

@@ -1,7 +1,8 @@
-"""What a build will reuse, what it will run, and why: read from receipts, before anything runs."""
+"""Predicts what a build will reuse, what it will run, and why, from receipts, before anything runs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ SHOWN_REASONS = 10  # per stage
 
 @dataclass(frozen=True)
 class StepPreview:
-    """One step. `may run`: an input will run, and only if that comes out differently does this step run."""
+    """One step. `may run`: an input will run, and this step runs only if that input's output changes."""
 
     stage: str
     unit: str
@@ -29,7 +30,7 @@ class StepPreview:
 
 
 def preview(build: Build) -> list[StepPreview]:
-    """Every step of a planned build, in order. Of a stage whose units are not known yet there is one line."""
+    """Every step of a planned build, in order; a stage whose units are not known yet has one row."""
     with build.at_this_moment():
         return [row for stage in build.graph.names for row in _stage(build, stage)]
 
@@ -57,7 +58,7 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
 
 
 def _folders_of_units(stage_folder: Path) -> dict[str, list[Path]]:
-    """The folders of each unit's steps, of whatever fingerprints; the folder of a stage may hold ten thousand."""
+    """The step folders of each unit, of any fingerprint; listed once, since a stage may have ten thousand."""
     folders: dict[str, list[Path]] = {}
     for folder in sorted(stage_folder.iterdir()) if stage_folder.is_dir() else ():
         folders.setdefault(folder.name.rpartition("-")[0], []).append(folder)
@@ -65,14 +66,15 @@ def _folders_of_units(stage_folder: Path) -> dict[str, list[Path]]:
 
 
 def _why_run(step: Step, work: Path, folders: list[Path]) -> str:
-    """Why a step runs: it was asked for, is new, is damaged, or something that it depends on changed."""
-    if asked_again(step.folder(work)):
+    """Why a step runs: it was requested, is new, is damaged, or something that it depends on changed."""
+    place = step.place(work)
+    if asked_again(place):
         return "it was marked to run again, and has not finished since"
-    if (step.folder(work) / RECEIPT_NAME).exists():
-        if parse_receipt(step.folder(work) / RECEIPT_NAME).given_back:
+    if os.path.exists(f"{place}/{RECEIPT_NAME}"):  # noqa: PTH110
+        if parse_receipt(Path(place, RECEIPT_NAME)).given_back:
             return "it freed what a later step needs again"
         return "its outputs were damaged or its receipt was edited"
-    if step.folder(work).exists():
+    if os.path.exists(place):  # noqa: PTH110
         return "an earlier run did not finish it"
     earlier = _newest_receipt(folders)
     if earlier is None:
@@ -123,9 +125,9 @@ def _changed_inputs(earlier: Receipt, step: Step) -> list[str]:
 
 
 def render_preview(steps: list[StepPreview]) -> str:
-    """For people: a line per stage with how many steps meet which fate, and below it why steps run.
+    """For people: a line per stage with the number of steps of each fate, and below it why steps run.
 
-    Of a dataset that was never built, one sentence. That a step may run needs no reason: an input of it will.
+    One sentence for a dataset that was never built. Steps that may run have no reason of their own: an input will run.
     """
     by_stage: dict[str, list[StepPreview]] = {}
     for row in steps:

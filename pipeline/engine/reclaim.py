@@ -1,23 +1,24 @@
 """Reclaim: which files a running build deletes, and when a step must run again because of it.
 
-Which files of a stage may go is said by the stage (`reclaimed`). They go when every step that reads them is settled:
-it has a valid receipt, nobody asked for it again, and if its own files were given back, too, nobody needs those. So
-the questions of dedup and their answers go with the last match that reads them, records that were scattered with the
-last gathered cell, gathered ones with the exports that hold them, and exports when every destination has them. What a
-step of a later run reads again is unsettled again: a finished step whose files are missing then runs in its own
-stage's turn, or, where that was not known yet, when the reader opens them.
+A stage declares which of its files may be deleted (`reclaimed`). They are deleted when every step that reads them is
+settled: it has a valid receipt, is not requested again, and if its own files were deleted, no step needs those. So
+dedup's requests and answers go after the last match that reads them, scattered records after the last gathered cell,
+gathered records after the exports that hold them, and exports when every destination has them. If a later run needs the
+files again, the finished step runs again in its stage's turn, or, if that was not known then, when the reader opens
+them.
 
     shared ---> context ---> settle ---> border ---> match         receipts: kept, all of them
     scatter ---> gather ---> export ---> upload                    files: deleted behind the last step that reads them
 
-Who asks is the step that has just finished, about its inputs and itself; the last of several readers finds that all
-are settled. Steps under way keep what they read by a lock (ledger/given_back.py); whoever meets it leaves a mark, and
-the next that does not asks about the whole stage.
+The step that has just finished checks its inputs and itself; the last of several readers finds all of them settled. A
+running step locks what it reads (ledger/given_back.py); a check that meets the lock leaves a mark, and the next one
+that does not covers the whole stage.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -25,7 +26,6 @@ from typing import TYPE_CHECKING
 
 from corpusmill.engine.stage import StepMissingError, StepName
 from corpusmill.ledger import Step, asked_again, give_back, nobody_reading, reading
-from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -34,7 +34,7 @@ LATER = ".reclaim_later"
 
 
 def is_settled(build: Build, stage: str, unit: str) -> bool:
-    """Whether a step has finished, and is needed for nothing but its receipt and the files that it still has."""
+    """Whether a step has finished, and no step needs files that it gave back."""
     known = build.settled_now
     if known is None:
         return _is_settled(build, stage, unit)
@@ -51,8 +51,8 @@ def _is_settled(build: Build, stage: str, unit: str) -> bool:
 
 
 def is_read(build: Build, stage: str, unit: str) -> bool:
-    """Whether a step that is not settled reads a step's files, as far as the readers are known."""
-    # Readers that all are: those of one shard's records are those of every other's, and each asks.
+    """Whether an unsettled step reads a step's files, as far as the readers are known."""
+    # Caches tuples of settled readers: all shards of a stage have the same readers.
     settled: set[tuple[StepName, ...]] = build.remembered(("settled",), set)
     try:
         readers = tuple(readers_of(build, stage)[unit])
@@ -82,17 +82,22 @@ def _find_readers(build: Build, stage: str) -> dict[str, list[StepName]]:
 
 @contextmanager
 def inputs_kept(build: Build, step: Step) -> Iterator[None]:
-    """Keep the files that a step reads from being given back while it works."""
+    """While a step works, keep the files that it reads from being deleted, and those it opens on this machine."""
     with ExitStack() as locks:
-        eager, shared = build.config.reclaim == "eager", is_shared(build.work)
-        for stage in sorted({receipt.stage for receipt in step.inputs}) if eager or shared else ():
-            if shared or build.graph[stage].reclaimed:
+        for stage in sorted({receipt.stage for receipt in step.inputs}) if build.config.reclaim == "eager" else ():
+            if build.graph[stage].reclaimed:
                 locks.enter_context(reading(build.home(stage) / stage))
-        yield
+        before, build.kept = build.kept, deque()
+        try:
+            yield
+        finally:
+            for file in build.kept:
+                file.close()
+            build.kept = before
 
 
 def reclaim_after(build: Build, stage: str, unit: str) -> None:
-    """Once a step has finished: give back what its inputs and itself hold that no step needs any more."""
+    """Once a step has finished, delete the files of its inputs and of itself that no step needs any more."""
     if build.config.reclaim != "eager":
         return
     candidates: dict[str, list[str]] = {}
@@ -108,7 +113,7 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
         readers = readers_of(build, stage)
     except StepMissingError:
         return
-    gone: set[str] = build.remembered(("gone", stage), set)  # known to be: every cell has all shards as its inputs
+    gone: set[str] = build.remembered(("gone", stage), set)  # cached, because every cell has all shards as inputs
     if gone.issuperset(units):
         return
     later = build.home(stage) / stage / LATER
@@ -116,8 +121,8 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     if not later.exists() and not any(_has_files(build, stage, unit) for unit in units):
         gone.update(unit for unit in units if not is_read(build, stage, unit))
         return
-    settled = cache(lambda reader: is_settled(build, *reader))  # while nobody begins to read
-    passed: dict[str, int] = build.remembered(("passed", stage), dict)  # so many of a unit's readers were settled
+    settled = cache(lambda reader: is_settled(build, *reader))  # valid while no step can begin to read
+    passed: dict[str, int] = build.remembered(("passed", stage), dict)  # how many of a unit's readers were settled
     freed = []
     with nobody_reading(build.home(stage) / stage) as alone:
         if not alone:
@@ -135,7 +140,7 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
                     freed.append(unit)
                 gone.add(unit)
     for unit in freed:
-        reclaim_after(build, stage, unit)  # its inputs may have been kept for it alone
+        reclaim_after(build, stage, unit)  # its inputs may have been kept only for it
 
 
 def _settled_until(settled: Callable[[StepName], bool], readers: list[StepName], first: int) -> int:
@@ -144,7 +149,7 @@ def _settled_until(settled: Callable[[StepName], bool], readers: list[StepName],
 
 
 def _give_back(build: Build, stage: str, unit: str) -> bool:
-    """Whether a step had any files to give back."""
+    """Delete a step's reclaimable files; whether there were any."""
     if not _has_files(build, stage, unit):
         return False
     receipt = give_back(build.step_folder(stage, unit), build.graph[stage].reclaimed)
@@ -154,10 +159,10 @@ def _give_back(build: Build, stage: str, unit: str) -> bool:
 
 
 def _has_files(build: Build, stage: str, unit: str) -> bool:
-    """Whether a step has any files to give back, as far as its receipt says; a build has looked at that before."""
+    """Whether a step has any files to give back, going by its receipt."""
     receipt = build.find(stage, unit)
     if receipt is None or not receipt.given_back:
         return True
     place = build.step(stage, unit).place(build.home(stage))
-    # Asked of every step of an unchanged build: a Path takes ten times as long as the call.
+    # Called for every step of an unchanged build: building a Path takes ten times as long as the call.
     return any(os.path.exists(f"{place}/{name}") for name in receipt.given_back)  # noqa: PTH110

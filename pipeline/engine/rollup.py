@@ -1,10 +1,10 @@
 """Rollups: the totals of a stage's units in one file, so that no task opens every receipt of earlier stages.
 
-A task needs of most steps before its own that they have finished, their receipts' digests (its identity holds them)
-and sums of their counts. Whoever needs those of a stage, or of half of it, first, reads every receipt of it and writes
-that down beside the plan; whoever comes after reads the one file. Under a scheduler that is whoever lists the tasks.
-The receipts stay what counts: outputs are compared with them when they are opened, and when one is new or becomes
-another, the rollups of its stage and of all later ones are removed, of all plans.
+Of most earlier steps a task needs only that they have finished, their receipts' digests (for its own fingerprint) and
+sums of their counts. The first process that needs those of half a stage or more reads all its receipts and writes the
+rollup beside the plan; later ones read that file. Under a scheduler, the first is the task that lists the tasks.
+Receipts remain authoritative: outputs are checked against them when they are opened, and when a receipt is new or
+changes, the rollups of its stage and of all later stages are removed in all plans.
 
     plan/<plan>/.rollup-<stage>     the seal: XXH3-128 of the rest, 32 hex digits, a line feed
                                     JSON: digests, by unit in order; totals, by count; details
@@ -13,8 +13,8 @@ another, the rollups of its stage and of all later ones are removed, of all plan
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ _NAME = ".rollup-"
 class Rollup:
     """`digests`: those of the receipts, by unit, in the order of the units. `totals`: the sum of every count.
 
-    `details`: what else the stage sums up (Stage.rolled_up).
+    `details`: further sums of the stage (Stage.rolled_up).
     """
 
     digests: dict[str, str]
@@ -41,16 +41,25 @@ class Rollup:
     details: dict[str, Any]
 
 
-def roll_up(receipts: Sequence[Receipt], details: Callable[[Sequence[Receipt]], dict[str, Any]]) -> Rollup:
-    """The totals of a stage's receipts."""
+def roll_up(receipts: Iterable[Receipt], details: Callable[[Iterator[Receipt]], dict[str, Any]]) -> Rollup:
+    """The totals of a stage's receipts, read once and not kept, since ten thousand take 100 MB."""
+    digests: dict[str, str] = {}
     totals: Counter[str] = Counter()
-    for receipt in receipts:
-        totals.update(receipt.counts)
-    return Rollup({receipt.unit: receipt.digest for receipt in receipts}, dict(totals), details(receipts))
+
+    def counted() -> Iterator[Receipt]:
+        for receipt in receipts:
+            digests[receipt.unit] = receipt.digest
+            totals.update(receipt.counts)
+            yield receipt
+
+    passing = counted()
+    more = details(passing)
+    deque(passing, maxlen=0)  # the receipts that `details` did not read
+    return Rollup(digests, dict(totals), more)
 
 
 def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
-    """The rollup of a stage; None if there is none, or if it is not as written."""
+    """The rollup of a stage; None if it is missing or damaged."""
     refresh(plan_folder / f"{_NAME}{stage}")
     try:
         seal, _, text = (plan_folder / f"{_NAME}{stage}").read_bytes().partition(b"\n")
@@ -60,7 +69,7 @@ def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
 
 
 def write_rollup(rollup: Rollup, plan_folder: Path, stage: str) -> None:
-    """Write a rollup, by atomic rename. Whoever may not write does without: it saves time and nothing else."""
+    """Write a rollup by atomic rename. Errors are ignored: a rollup only saves time."""
     text = json.dumps(asdict(rollup)).encode()
     with suppress(OSError):
         write(plan_folder / f"{_NAME}{stage}", xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)

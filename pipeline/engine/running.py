@@ -1,4 +1,6 @@
-"""How steps run: once, or again if outputs are damaged, content differs or a user asks; and in which tasks."""
+"""Runs steps: once, or again if outputs are damaged, contents differ or a user requests it; and divides them into
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class PlanGoneError(PermanentError):
-    """A run's plan was removed, or its work folder."""
+    """A run's plan or work folder was removed."""
 
 
 class RunnableBuild(Build):
@@ -46,8 +48,8 @@ class RunnableBuild(Build):
     def run(self, stage: str, unit: str, *, verify: bool = False) -> Path:
         """Run one step or reuse its receipt (see run_once), check its accounts, return the receipt's path.
 
-        A finished step that is found damaged when this one opens its outputs runs again first. Where contents differ,
-        the steps to blame run once more; if the difference stays, BalanceError says that the program is wrong.
+        An input whose outputs turn out damaged runs again first. If content sums differ, the steps to blame run once
+        more; if the difference persists, BalanceError reports a bug.
         """
         stage_of_unit = self.graph[stage]
         if unit not in self.remembered(("set of units", stage), lambda: frozenset(self.units(stage))):
@@ -63,7 +65,7 @@ class RunnableBuild(Build):
                 self._run_again(name, of)
             self._complete(stage)
             path, checks = self._run_and_check(stage, unit, verify=False)
-        again = f"{self._doing_again(stage, unit, path)}; if it persists, report it with both receipts"
+        again = f"{self._how_to_rerun(stage, unit, path)}; if it persists, report it with both receipts"
         wrong = "report this with both receipts: the steps ran twice with the same difference, so it is a bug"
         require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
         if log.isEnabledFor(logging.INFO):
@@ -71,7 +73,7 @@ class RunnableBuild(Build):
         return path
 
     def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
-        """(the path of the step's receipt, those of its accounts that do not balance)."""
+        """(the path of the step's receipt, its checks that do not balance)."""
         path = self._run_mending(stage, unit, verify=verify)
         checks = self.graph[stage].checks(self, unit, self.receipt(stage, unit))
         return path, [check for check in checks if check.difference]
@@ -123,7 +125,7 @@ class RunnableBuild(Build):
         return inputs
 
     def _run_once(self, stage: str, unit: str, *, verify: bool, whole: bool) -> Path:
-        """`whole`: run the step, too, if it gave outputs back that no step is known to need."""
+        """`whole`: run the step even if it only gave back outputs that no step is known to need."""
         wanted = self.graph[stage]
         step = self.step(stage, unit)
         receipt = self.find(stage, unit)
@@ -132,8 +134,9 @@ class RunnableBuild(Build):
             return step.folder(self.home(stage)) / RECEIPT_NAME
 
         def work(folder: Path) -> Outcome:
-            with inputs_kept(self, step):
-                return wanted.run(StepView(self, step) if wanted.reuse else self, unit, folder)
+            view = StepView(self, step) if wanted.reuse else self
+            with inputs_kept(view, step):
+                return wanted.run(view, unit, folder)
 
         path = run_once(
             step,
@@ -152,7 +155,7 @@ class RunnableBuild(Build):
         return path
 
     def _remove_rollups(self, stage: str) -> None:
-        """Those of a stage of which a receipt is new, or another, and of the stages whose identities follow from it."""
+        """Remove the rollups of a stage with a new or changed receipt, and of all later stages."""
         stages = {stage, *self.graph.later[stage]}
         remove_rollups(self.work, stages)
         for name in stages:
@@ -164,14 +167,14 @@ class RunnableBuild(Build):
         self._forget()
         self._run_mending(stage, unit, verify=False)
 
-    def _doing_again(self, stage: str, unit: str, receipt: Path) -> str:
-        """How to have one step run again."""
+    def _how_to_rerun(self, stage: str, unit: str, receipt: Path) -> str:
+        """The next step of an error that rerunning may fix."""
         if self.graph[stage].per_shard:
             return f"corpusmill reprocess CONFIG --stage {stage} --shard {int(unit.rpartition('-')[2])}"
         return f"remove {receipt.parent} and run again"
 
     def _complete(self, stage: str) -> None:
-        """Run what earlier stages lack by now: a step of theirs ran again and wrote something else than before."""
+        """Run the steps of earlier stages that lack a receipt because an input of theirs ran again and changed."""
         for name in self.graph.before(stage):
             for unit in self.units(name):
                 if self.find(name, unit) is None:
@@ -180,19 +183,19 @@ class RunnableBuild(Build):
     def tasks(self, stage: str, most: int = MOST_TASKS) -> list[str]:
         """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`.
 
-        What each of them needs of all units of an earlier stage is rolled up here, once.
+        Rollups of earlier stages that every task needs are made here, once.
         """
         units = self.units(stage)
         if units:
             with suppress(StepMissingError):
                 self.rolled_inputs(self.graph[stage].inputs(self, units[0]))
         names = list(dict.fromkeys(map(self.graph[stage].task, units)))
-        # People look for shards, so each has a task of its own for as long as there are few enough.
+        # People look for shards in the task list, so each has its own task if there are few enough.
         least = len(names) if self.graph[stage].per_shard else LEAST_TASKS
         return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks), least)
 
     def _source_bytes(self, names: list[str]) -> list[int]:
-        """How much of the sources each of some shards holds, and each of other units, as far as is known: a share."""
+        """Source bytes of each shard; of other units, an equal share of all sources."""
         shards = dict(zip(self.plan.shard_names(), self.plan.shards, strict=True))
         if set(names) <= shards.keys():
             return [sum(file.size_bytes for file in shards[name]) for name in names]
@@ -209,7 +212,7 @@ class RunnableBuild(Build):
         return [unit for of_name in wanted.values() for unit in of_name]
 
     def ask_for_task(self, stage: str, task: str) -> None:
-        """Let every step of a task run when it is asked for next, finished or not."""
+        """Mark every step of a task to run again, finished or not."""
         for unit in self.units_of_task(stage, task):
             ask_again(self.step(stage, unit).folder(self.home(stage)))
 

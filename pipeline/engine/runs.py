@@ -1,12 +1,12 @@
-"""Runs of a dataset's plans: which began when, which delivered, and which one `latest` follows.
+"""Runs of a dataset's plans: their order, which delivered, and which one `latest` follows.
 
 A plan's folder holds two marks beside its receipt. `.started` is written when a run of the plan begins, `.delivered`
-copies it when that run's report is written, and says which versions runs of the plan have delivered. A dry run begins
-nothing: its plan has neither. Runs of a dataset are ordered by a number that begins at 1, not by time, so a clock that
-was wrong for a day reorders nothing.
+copies it when that run's report is written, and says which versions runs of the plan have delivered. A dry run's plan
+has neither. Runs of a dataset are ordered by a number that begins at 1, not by time, so a clock that was wrong for a
+day reorders nothing.
 
-`latest` follows the newest run that delivered. A run leaves it alone when it was begun to (an experiment, an older
-plan reprocessed), or when a newer run has delivered in the meantime (a task of an old run was cleared).
+`latest` follows the newest run that delivered. A run leaves it unchanged if it was started that way (an experiment, an
+older plan reprocessed), or if a newer run has delivered in the meantime (a task of an old run was cleared).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DELIVERED = ".delivered"
 class RunMark(BaseModel):
     """One run of a plan: its number among the dataset's runs, and why it leaves `latest` alone ("" if it moves it).
 
-    `versions`: of the dataset, as runs of this plan have delivered them, each with the number of the last that did.
+    `versions`: {version of the dataset that runs of this plan delivered: number of the last run that did}.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -38,14 +38,14 @@ class RunMark(BaseModel):
 
 
 def begin_run(plan_receipt: Path, *, latest_stays: str = "") -> Path:
-    """Say that a run of this plan begins now; receipts older than that count as reused. Returns `plan_receipt`."""
+    """Record that a run of this plan begins now; older receipts count as reused. Returns `plan_receipt`."""
     newest = max((_mark(path.parent, STARTED).number for path in _plans(plan_receipt.parents[2])), default=0)
     _write(plan_receipt.parent / STARTED, RunMark(number=newest + 1, latest_stays=latest_stays))
     return plan_receipt
 
 
 def mark_delivered(plan_folder: Path, version: str) -> None:
-    """Say that the newest run of this plan has delivered this version of the dataset."""
+    """Record that the newest run of this plan has delivered this version of the dataset."""
     mark = _mark(plan_folder, STARTED)
     versions = _mark(plan_folder, DELIVERED).versions | {version: mark.number}
     _write(plan_folder / DELIVERED, mark.model_copy(update={"versions": versions}))
@@ -70,13 +70,13 @@ def begun_plans(work: Path) -> list[Path]:
 
 
 def delivered_versions(work: Path) -> list[str]:
-    """The versions that runs of this work folder are known to have delivered, the newest first."""
+    """The versions that runs of this work folder delivered, the newest first."""
     runs = [(number, version) for path in _plans(work) for version, number in _versions(path).items()]
     return list(dict.fromkeys(version for _, version in sorted(runs, reverse=True)))
 
 
 def last_configuration(work: Path) -> Path:
-    """The copy of its configuration that the dataset's newest run was planned with; ConfigError if no run began."""
+    """The copy of the configuration of the dataset's newest run; ConfigError if no run began."""
     begun = begun_plans(work)
     if not begun:
         raise ConfigError(
@@ -88,7 +88,7 @@ def last_configuration(work: Path) -> Path:
 
 
 def plan_of_version(work: Path, version: str) -> Path | None:
-    """The receipt of the plan whose run was the last to deliver a version; None if no plan here is known to have."""
+    """The receipt of the plan whose run was the last to deliver a version; None if no plan here did."""
     plans = [path for path in _plans(work) if version in _versions(path)]
     return max(plans, key=lambda path: _versions(path)[version], default=None)
 
@@ -96,7 +96,7 @@ def plan_of_version(work: Path, version: str) -> Path | None:
 def needed_plans(work: Path, keep: int = 1) -> list[Path]:
     """Receipts of the plans whose steps are needed: of the `keep` newest that delivered, and of all begun since.
 
-    Before any has delivered: of all that were begun, or if none was, of all.
+    If none has delivered: all that were begun, or if none was, all.
     """
     delivered = delivered_plans(work)
     since = _mark(delivered[0].parent, DELIVERED).number if delivered else -1
@@ -133,7 +133,7 @@ def _rank(mark: RunMark) -> tuple[bool, int]:
 
 
 def _mark(plan_folder: Path, name: str) -> RunMark:
-    """What a mark says; one that is missing, empty (of an older version) or torn comes before all others."""
+    """Read a mark; one that is missing, empty (of an older version) or truncated sorts before all others."""
     refresh(plan_folder / name, again=True)
     try:
         return RunMark.model_validate_json((plan_folder / name).read_bytes())

@@ -1,9 +1,9 @@
-"""What a stage is: one frozen value, from which everything else that is known about the stage follows."""
+"""The definition of a stage: one frozen value that states everything about it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ StepName = tuple[str, str]
 
 
 class StepMissingError(PermanentError):
-    """A step was asked for before one that it reads from has finished: `stage` and `unit` name that one."""
+    """A step needs one that has not finished: `stage` and `unit` name the unfinished one."""
 
     stage = ""
     unit = ""
@@ -31,7 +31,7 @@ class StepMissingError(PermanentError):
 
 @dataclass(frozen=True)
 class Recount:
-    """Counts and details as a step's files give them; `complete` if the receipt must have no others."""
+    """Counts and details recomputed from a step's files; `complete` if the receipt must have no others."""
 
     counts: dict[str, int]
     details: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def _no_flows(build: Build) -> dict[str, Flow]:  # noqa: ARG001
     return {}
 
 
-def _nothing_more(receipts: Sequence[Receipt]) -> dict[str, Any]:  # noqa: ARG001
+def _nothing_more(receipts: Iterator[Receipt]) -> dict[str, Any]:  # noqa: ARG001
     return {}
 
 
@@ -82,12 +82,12 @@ class Stage:
 
     `version`       raise it whenever the stage's bytes change for the same inputs and settings: every dataset then
                     redoes the stage and what depends on it
-    `after`         the stages that have ended before its units run
+    `after`         the stages that must finish before its units run
     `units`         the names of its units; or `units_of` names a stage that has the same ones
-    `units_after`   the stages whose receipts say what the units are; none if the plan does
-    `per_shard`     its units are shards, or end in `-<shard>`: one shard can be done again by itself
+    `units_after`   the stages whose receipts determine the units; empty if the plan does
+    `per_shard`     its units are shards, or end in `-<shard>`: a single shard can be reprocessed
     `inputs`        the steps whose outputs a unit reads
-    `settings`      what else can change its bytes
+    `settings`      everything else that can change its bytes
 
     What it does:
 
@@ -96,31 +96,31 @@ class Stage:
     `checks`        the accounts that must balance once it has run
     `gate`          runs before every step, reused or not, and raises when the build must stop
     `reuse`         false: the stage looks at the world outside the work folder and runs every time
-    `common`        its steps lie beside the datasets of a work folder, for all of them: no step names a dataset
-    `outside`       whether a unit's receipt speaks of bytes that lie elsewhere, so that verifying runs it again
+    `common`        all datasets of a work folder share its steps, whose identity names no dataset
+    `outside`       whether a unit's receipt covers bytes outside the work folder, so that verifying runs it again
     `reclaimed`     patterns of the files that `reclaim: eager` deletes once every step that reads them has finished
-    `read_until`    the last stage that reads files that may be given back; those behind it read receipts and others
-    `rolled_up`     what of all its receipts later tasks need beside digests and totals (engine/rollup.py), as JSON
-    `delivers`      the outputs are meant for people and stores, and receipts state their sha256
+    `read_until`    the last stage that reads these files; later stages read receipts and other files only
+    `rolled_up`     what later tasks need of all its receipts besides digests and totals (engine/rollup.py), as JSON
+    `delivers`      its outputs are delivered, so receipts state their sha256
     `recount`       what a step's files hold, counted again from the files alone, independent of the counters of `run`;
                     what only the work itself could give (seconds, candidates) is left to the receipts' digests
 
     How a scheduler runs it:
 
-    `stores`        its work may talk to stores, so a scheduler that has credentials for them hands them over
+    `stores`        its work may access stores, so the scheduler passes it credentials
     `group`         the group of stages that it is shown in
     `task`          the task that a unit belongs to: its units run one after another, so that a stage with several units
                     per shard still has one task per shard
-    `most_tasks`    how many tasks its units may be divided into, if few are better: each of them loads much
+    `most_tasks`    the most tasks its units are divided into, if each task has much to load
     `memory`        (the key that decides, bytes) that one task takes by its settings, if that is much
     `approval`      Markdown that a person may have to approve before the build continues, "" if there is nothing to ask
-    `approved`      what that is, in a word that names the task which asks; "": the stage
+    `approved`      a word for what is approved, which names the approval task; "": the stage's name
 
     How people see it:
 
-    `unit_word`     what one unit is called
+    `unit_word`     the word for one unit
     `flows`         {"documents", "text_bytes" or "tokens": how many come in, go out and are lost}
-    `on_trunk`      false: what later stages read does not come from here
+    `on_trunk`      false: later stages do not read its output
     """
 
     name: str
@@ -140,7 +140,7 @@ class Stage:
     outside: Callable[[Build, str], bool] = _nothing_outside
     reclaimed: tuple[str, ...] = ()
     read_until: str = ""
-    rolled_up: Callable[[Sequence[Receipt]], dict[str, Any]] = _nothing_more
+    rolled_up: Callable[[Iterator[Receipt]], dict[str, Any]] = _nothing_more
     delivers: bool = False
     stores: bool = False
     recount: Callable[[Build, str, Path], Recount] = _nothing_recounted

@@ -22,17 +22,18 @@ configuration, receipt or store: arrays in, files out.
     merge.py           parts of either kind as one, the same bytes as if written at once
     sample.py          the first documents of either kind as a separate export
 
-Also: framing.py puts special tokens around documents, batches.py has the checks that all writers share, files.py
-writes complete files or none, scan.py reads tokens for the verifiers; megatron_verify.py, nanoset_verify.py, tar.py
-and context_json.py belong to the modules of their formats.
+Also: framing.py puts special tokens around documents, batches.py has the checks that all writers share, files.py writes
+complete files or none, scan.py checks tokens for the verifiers, content.py sums up what was written, checkpoints.py
+adds Jaxformer's checkpoints; megatron_verify.py, nanoset_verify.py, tar.py and context_json.py serve the modules of
+their formats.
 
 Invariants, checked by the verifiers and tests:
 
 * the same input gives the same bytes in any folder, in any batches, at any time;
 * a file gets its final name only when it is complete, Megatron's index last; files without records are not written;
 * a document without tokens is dropped and counted, unless framing.py is told otherwise; a `.ds` has none of length 0;
-* no id is narrowed silently: an id outside the vocabulary stops the writer; the error states the id and the wrong
-  value;
+* no id is narrowed silently: an id outside the vocabulary stops the writer, and the error states the id and the value
+  that it would have become;
 * counts balance: tokens + special tokens = tokens in the file, for every format;
 * verifiers re-read every byte and name file and byte of the first fault.
 

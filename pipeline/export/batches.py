@@ -1,4 +1,4 @@
-"""Batches of documents, and the refusals that every exporter shares.
+"""Batches of documents, and the checks that every exporter shares.
 
 A batch is `(tokens, ends)`: bare document tokens (uint16 or uint32, 1-D) and the cumulative exclusive token end of
 each document within the batch (uint64). Megatron and Nanoset append a token to every document, Jaxformer prepends one;
@@ -20,12 +20,13 @@ from corpusmill.export.files import TokenArray
 Batch: TypeAlias = tuple[TokenArray, NDArray[np.uint64]]
 
 LONGEST_TOKENS = (1 << 31) - 2
-"""Megatron's index holds a length, EOD included, as int32. The limit is everyone's: `.ds` and `.bin` of the same
-documents are the same bytes, so a document must fit both or neither."""
+"""Megatron's index holds a length, EOD included, as int32. All formats share the limit: `.ds` and `.bin` of the same
+documents are the same bytes, so a document must fit both or neither.
+"""
 
 
-def nobody(_sums: NDArray[np.uint64]) -> None:
-    """Takes the token sums that nobody asked for."""
+def ignore_sums(_sums: NDArray[np.uint64]) -> None:
+    """The default of `written`: ignores the token sums."""
 
 
 def no_counts() -> dict[str, int]:
@@ -35,8 +36,8 @@ def no_counts() -> dict[str, int]:
 def document_lengths(batch: Batch, first_document: int = 0) -> NDArray[np.int64]:
     """Tokens of each document (int64), after checking that the batch is one.
 
-    Raises CorruptDataError for a wrong dtype or shape, ends that fall, ends that do not meet the tokens, and a document
-    longer than LONGEST_TOKENS. `first_document` is the ordinal of the batch's first document, for the message.
+    Raises CorruptDataError for a wrong dtype or shape, decreasing ends, ends that do not match the tokens, and a
+    document longer than LONGEST_TOKENS. `first_document` is the ordinal of the batch's first document, for the message.
     """
     tokens, ends = batch
     if tokens.ndim != 1 or tokens.dtype not in (np.uint16, np.uint32) or ends.ndim != 1 or ends.dtype != np.uint64:
@@ -72,7 +73,7 @@ def document_lengths(batch: Batch, first_document: int = 0) -> NDArray[np.int64]
 def refuse_ids_beyond(vocabulary_size: int, tokens: TokenArray, dtype: np.dtype[Any], where: str) -> None:
     """CorruptDataError when a token id is not in the vocabulary, with the id and what `dtype` would make of it.
 
-    NumPy narrows without a word (70000 as uint16 is 4464), so this stands before every narrowing.
+    NumPy narrows silently (70000 as uint16 is 4464), so this is called before every narrowing.
     """
     if tokens.size == 0 or int(tokens.max()) < vocabulary_size:
         return

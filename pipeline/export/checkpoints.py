@@ -1,12 +1,12 @@
-"""Next to the numpy shards: checkpoints as Jaxformer's `--continue` reads them, and empty first files for its loader.
+"""Files beside the numpy shards: checkpoints for Jaxformer's `--continue`, and empty first files for its loader.
 
     checkpoints/<document>.txt      "<shard>:<documents>", no newline: the last full shard, and how many documents of
                                     the stream had begun when it closed, one that straddles its end included
     checkpoints/checkpoints.jsonl   {"shard":0,"documents":41,"document":"00003-000000017","carry_tokens":12} every one
 
 The original writes one .txt per shard and continues from the one with the newest server time, which parallel uploads
-make arbitrary; there is only one here, the last. It counts a straddling document as done and so loses the rest of it:
-`carry_tokens` says how many tokens of it still belong to the next shard.
+make arbitrary; here there is only the last one. The original counts a straddling document as done and so loses the rest
+of it: `carry_tokens` states how many of its tokens belong to the next shard.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def shard_checkpoints(cells: Iterable[Provenance], shard_tokens: int) -> list[di
 
 
 def write_checkpoints(checkpoints: list[dict[str, int | str]], folder: Path) -> None:
-    """Write `checkpoints/` below `folder`; nothing when no shard is full."""
+    """Write `checkpoints/` below `folder`; nothing if no shard is full."""
     if not checkpoints:
         return
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -61,9 +61,9 @@ def write_checkpoints(checkpoints: list[dict[str, int | str]], folder: Path) -> 
 
 
 def write_placeholders(names: Iterable[str], folder: Path) -> None:
-    """An empty file that sorts first in every folder that `names` (relative paths of shards) lie in.
+    """Write an empty file that sorts first into every folder of the shards `names` (relative paths).
 
-    Jaxformer's loader drops the first object that it lists, which it takes for the folder's own.
+    Jaxformer's loader drops the first object of a listing, assuming that it is the folder itself.
     """
     for parent in sorted({Path(name).parent for name in names}):
         (folder / parent).mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,13 @@
-"""What an export wrote, as content sums (pipeline/content.py): by cell, for the account, and by file, for anyone.
+"""Content sums (pipeline/content.py) of what an export wrote: by cell, for the balance, and by file, for anyone.
 
-A writer hands over the token sums of its records, in order, made from the arrays that it writes. They are weighted
+A writer passes the token sums of its records, in order, computed from the arrays that it writes. They are weighted
 twice:
 
-* by cell and place in the cell, as gather weighted them: over all files of a format, what stands in a cell's slices
-  must be what was gathered. An output that was reused at other offsets cannot balance.
-* by place in the file: `content` in dataset.json, which a stranger recomputes from the file alone (docs/guarantees.md).
+* by cell and place in the cell, as gather weighted them: over all files of a format, a cell's slices must hold what was
+gathered. An output that was reused at other offsets does not balance.
+* by place in the file: `content` in dataset.json, which anyone can recompute from the file alone (docs/guarantees.md).
 
-Special tokens around documents are left out of both: framing decides on them. Slots of a context are all counted.
+Special tokens around documents are left out of both, because they depend on framing. All slots of a context count.
 """
 
 from __future__ import annotations
@@ -52,5 +52,5 @@ class WrittenContent:
         self.cells[cell] = self.cells.get(cell, NOTHING) + more
 
     def to_json(self) -> dict[str, object]:
-        """`content` of the file, and `cells`: [cell, content] of each that it holds something of."""
+        """`content` of the file, and `cells`: [cell, content] of each cell with records in it."""
         return {"content": str(self.file), "cells": [[cell, str(part)] for cell, part in sorted(self.cells.items())]}

@@ -2,11 +2,11 @@
 
     [50,256,0]      no spaces, no signs, no leading zeros, at least one number, numbers below 2^32
 
-Reading accepts exactly what writing makes: one text for each context, one context for each such text.
+Reading accepts exactly what writing produces: one text for each context, one context for each text.
 
 Price, on contexts of 2,049 cl100k ids, one core, million tokens a second: the kernel writes 460 to 730, one load of
-eight bytes from a table of all numbers and one store for each (orjson 67 to 112; a compiled loop over digits 55: it
-guesses wrong at the end of every number); the kernel reads 50, orjson and numpy.array 10.
+eight bytes from a table of all numbers and one store for each (orjson 67 to 112; a compiled loop over digits 55,
+because it mispredicts the end of every number); the kernel reads 50, orjson and numpy.array 10.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ _OPEN, _CLOSE, _COMMA, _ZERO, _NINE = (ord(letter) for letter in "[],09")
 _LARGEST = (1 << 32) - 1
 
 
-TABLE_IDS = 1 << 19  # 4 MiB of table; larger ids take the slower way
-TOGETHER = 64  # contexts: 1 MiB of text, so that it is still in the cache when it is compressed
-PLACES = 8  # six digits of an id below TABLE_IDS at most, its comma, and the byte that says how many those are
+TABLE_IDS = 1 << 19  # 4 MiB of table; larger ids use orjson
+TOGETHER = 64  # contexts, 1 MiB of text, which is still in the cache when it is compressed
+PLACES = 8  # bytes: at most six digits of an id below TABLE_IDS, its comma, and the byte that holds their number
 
 
 def write_lists(contexts: TokenArray) -> Iterator[bytes | memoryview]:
-    """The text of every row of a contiguous 2-D array of uint16 or uint32 ids; each is valid until the next is asked.
+    """The text of every row of a contiguous 2-D array of uint16 or uint32 ids; each is valid until the next one is
+    requested.
 
-    The same text as write_list's.
+    The text is the same as write_list's.
     """
     largest = int(contexts.max(initial=0))
     if largest >= TABLE_IDS:
@@ -54,7 +55,9 @@ def write_lists(contexts: TokenArray) -> Iterator[bytes | memoryview]:
 
 @lru_cache(maxsize=2)
 def _numbers(bits: int) -> NDArray[np.uint64]:
-    """Of every number below 2^bits its digits, a comma, zeros, and in the highest byte how many digits with comma."""
+    """uint64 (2^bits,): of each number its digits, a comma, zeros, and in the highest byte the count of digits and
+    comma.
+    """
     ids = np.arange(1 << bits)
     digits = 1 + np.searchsorted(10 ** np.arange(1, PLACES - 1), ids, side="right")
     table = np.zeros((len(ids), PLACES), np.uint8)
@@ -70,8 +73,8 @@ def _numbers(bits: int) -> NDArray[np.uint64]:
 def _write(contexts: Any, table: Any, text: Any, ends: Any) -> None:
     """Write all rows back to back; ends[i] (int64) is where row i ends. `text` has PLACES bytes to spare.
 
-    Positions are unsigned: for signed ones numba asks at every byte whether it counts from the end, and then the eight
-    bytes do not become one store, which makes this four times as fast.
+    Positions are unsigned: for signed ones numba checks at every byte for negative indexes, and then the eight bytes do
+    not become one store, which is four times as fast.
     """
     at, one = np.uint64(0), np.uint64(1)
     for row in range(len(contexts)):
@@ -92,14 +95,14 @@ def write_list(ids: TokenArray) -> bytes:
 
 
 def read_list(text: bytes) -> tuple[NDArray[np.uint32], int | None]:
-    """The ids of `text`, and None; or the ids before the first byte that is not as written, and its position."""
+    """The ids of `text`, and None; or the ids before the first invalid byte, and its position."""
     numbers = np.empty(len(text) // 2 + 1, np.uint32)
     count, wrong_at = _read(np.frombuffer(text, np.uint8), numbers)
     return numbers[:count], None if wrong_at < 0 else int(wrong_at)
 
 
 def _read_kernel(text, numbers):  # type: ignore[no-untyped-def]
-    """Fill `found` (uint32); returns the numbers read and the position of the first wrong byte, or -1."""
+    """Fill `numbers` (uint32); returns the count of numbers read and the position of the first wrong byte, or -1."""
     size = text.size
     if size == 0 or text[0] != _OPEN:
         return 0, 0

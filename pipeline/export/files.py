@@ -1,8 +1,8 @@
-"""Files that are complete or absent, arrays mapped from them, and how this room names a place in a file.
+"""Files that are complete or absent, arrays mapped from them, and the error that names a byte in a file.
 
-A writer that is killed must leave nothing a reader would accept, so every file is
-written beside its final name and renamed once its last byte is there. Nothing is synced to the device here: a process
-that dies loses nothing the kernel already has, and the receipt written after the files is what makes them count.
+A killed writer must leave nothing that a reader would accept, so every file is written under a temporary name and
+renamed once it is complete. Nothing is synced to the device here: a process that dies loses nothing that the kernel
+already has, and files count only once a receipt lists them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BUFFER_BYTES = 1 << 20
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open `path` for writing and reading back; it appears under its name only when the block ends without an error.
 
-    An older file of that name goes first, so that no reader ever pairs it with newer neighbours. A file nobody wrote
-    to is not kept: no reader of these formats can map zero bytes.
-    Raises StorageFullError when the device or the quota is full; other operating system errors pass unchanged.
+    An older file of that name is removed first, so that no reader pairs it with newer neighbours. An empty file is not
+    kept, because no reader of these formats can map zero bytes. Raises StorageFullError when the device or the quota is
+    full; other operating system errors pass unchanged.
     """
     partial = path.with_name(path.name + ".partial")
     what, next_step = "no space left while writing an export", "free space on that device, then run the task again"
@@ -48,11 +48,11 @@ def mapped(path: Path, dtype: DTypeLike, count: int, offset_bytes: int = 0) -> N
     """`count` items of `dtype` from `offset_bytes` on, memory-mapped read-only; an empty array for no items."""
     if count == 0:
         return np.empty(0, dtype)  # mmap refuses zero bytes
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset_bytes, shape=(count,))
+    return np.memmap(str(path), dtype=dtype, mode="r", offset=offset_bytes, shape=(count,))
 
 
 def file_bytes(path: Path) -> int:
-    """Size of `path`; VerificationError when it is not there."""
+    """Size of `path`; VerificationError if it is missing."""
     if not path.is_file():
         raise VerificationError("a file of the export is missing", where=path, expected="a file", got="nothing")
     return path.stat().st_size

@@ -53,7 +53,7 @@ class Framing:
         return (self.eod_id is not None) + (self.bos_id is not None)
 
     def refuse_unfit(self, vocabulary_size: int) -> None:
-        """ConfigError for a special token outside the vocabulary, and for `eod` where there is none."""
+        """ConfigError for a special token outside the vocabulary, and for `eod` without an EOD."""
         for special in (self.eod_id, self.bos_id):
             if special is not None:
                 refuse_special_beyond(vocabulary_size, special)
@@ -69,8 +69,8 @@ class Framing:
 class Framed:
     """A batch with its special tokens.
 
-    `lengths` int64: of the sequences, special tokens included. `sequences` int64: of each document that stays; 0 only
-    under `boundary`. `documents_empty` counts documents without tokens, whatever became of them.
+    `lengths` int64: of the sequences, special tokens included. `sequences` int64: of each document that is kept; 0 only
+    under `boundary`. `documents_empty` counts documents without tokens, kept or not.
     """
 
     tokens: TokenArray
@@ -81,13 +81,13 @@ class Framed:
 
     @property
     def document_lengths(self) -> NDArray[np.int64]:
-        """Tokens of each document that stays."""
+        """int64 (documents,): tokens of each document that is kept."""
         ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.lengths)))
         bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.sequences)))
         return np.diff(ends[bounds])
 
     def token_sums(self, framing: Framing) -> Words:
-        """uint64 (2, documents): the token sum of each document that stays, its special tokens left out."""
+        """uint64 (2, documents): the token sum of each document that is kept, without its special tokens."""
         from corpusmill.content_kernels import token_sums  # planning needs the names of files, and no numba
 
         lengths = self.document_lengths

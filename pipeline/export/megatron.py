@@ -9,10 +9,10 @@
           34   i32 x S    tokens of each sequence, special tokens included
       34+ 4S   i64 x S    byte offset of each sequence in .bin
       34+12S   i64 x D    document boundaries as sequence ordinals: 0, ... S
-   34+12S+8D   i8  x S    modes, of multimodal datasets only: nothing in the header says whether they are there
+   34+12S+8D   i8  x S    modes, of multimodal datasets only: the header does not tell whether they exist
 
 Source: NVIDIA/Megatron-LM megatron/core/datasets/indexed_dataset.py, tools/preprocess_data.py (`--append-eod`). MaxText
-reads the same files: its `mmap` as they stand, its `mmap_npy` in Megatron's order.
+reads the same files: its `mmap` in file order, its `mmap_npy` in Megatron's order.
 
 Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read here, never merged or
 written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError
-from corpusmill.export.batches import Batch, no_counts, nobody
+from corpusmill.export.batches import Batch, ignore_sums, no_counts
 from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from corpusmill.export.scan import BLOCK_DOCUMENTS
@@ -59,7 +59,7 @@ def token_dtype(vocabulary_size: int, *, as_preprocess_data: bool = False) -> np
     """The width Megatron reads for a vocabulary (tokenizer size with added tokens, not padded).
 
     From 65,500 to 65,536 Megatron disagrees with itself: tools/preprocess_data.py writes int32, the fast loader
-    assumes uint16 whatever the header says. Both of its loaders read uint16 correctly there, so uint16 it is;
+    assumes uint16 whatever the header says. Both of its loaders read uint16 correctly there, so this writes uint16;
     `as_preprocess_data` follows the tool instead.
     """
     limit = 65_500 if as_preprocess_data else 65_537
@@ -76,15 +76,14 @@ def write_part(
     vocabulary_size: int,
     bos_id: int | None = None,
     empty_documents: EmptyDocuments = "skip",
-    written: Callable[[Words], None] = nobody,
+    written: Callable[[Words], None] = ignore_sums,
 ) -> dict[str, int]:
     """Write `<prefix>.bin` and `<prefix>.idx` into `folder`, which exists; without a token, neither.
 
     `written` is given the token sums (content_kernels.py) of each batch's documents, as they were written.
     Returns documents, documents_empty, sequences, tokens (of documents), special_tokens and bytes (of both files).
-    Raises ConfigError for a width or a special token the vocabulary does not allow, CorruptDataError for batches that
-    are not batches, ids outside the vocabulary and sequences too long for int32, StorageFullError when the device is
-    full.
+    Raises ConfigError for a width or a special token that the vocabulary does not allow, CorruptDataError for malformed
+    batches, ids outside the vocabulary and sequences too long for int32, StorageFullError when the device is full.
     """
     _refuse_width(dtype, vocabulary_size)
     framing = Framing(eod_id, bos_id, empty_documents)
@@ -127,9 +126,9 @@ def widths(vocabulary_size: int) -> tuple[np.dtype[Any], ...]:
 
 
 def finish_index(index: BinaryIO, sequences: int, boundaries: BinaryIO, documents: int, dtype: np.dtype[Any]) -> int:
-    """Complete an index whose lengths (i32) stand at byte 34: header, pointers, boundaries. Returns its bytes.
+    """Complete an index whose lengths (i32) are already at byte 34: header, pointers, boundaries. Returns its bytes.
 
-    `boundaries`: i64 a document, the sequences up to its end; read from where it stands.
+    `boundaries`: i64 per document, the sequences up to its end; read from its current position.
     """
     pointers_at = HEADER.size + 4 * sequences
     position_bytes = 0
@@ -175,7 +174,7 @@ class MegatronPart:
         return self.boundaries.size - 1
 
     def sequence(self, ordinal: int) -> TokenArray:
-        """Tokens of a sequence, special ones included, as they are in the file (by pointer, as Megatron finds them)."""
+        """Tokens of a sequence, special ones included, found by pointer, as in Megatron."""
         start = int(self.pointers[ordinal]) // self.tokens.dtype.itemsize
         return self.tokens[start : start + int(self.lengths[ordinal])]
 
@@ -188,14 +187,16 @@ class MegatronPart:
         return self.tokens[start : start + int(self.lengths[first:last].sum(dtype=np.int64))]
 
 
-def open_part(prefix_path: Path, *, multimodal: bool = False) -> MegatronPart:
+def open_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) -> MegatronPart:
     """Map a part by its path without extension; whether it is multimodal only its maker knows.
 
+    Without `data` only the index is opened, and there are no tokens.
+
     Raises VerificationError for what Megatron's own reader refuses (magic, version, code, an index shorter than its
-    header says) and for bytes behind the index, which it accepts.
+    header states) and for bytes behind the index, which it accepts.
     """
     index_path, data_path = (prefix_path.with_name(prefix_path.name + suffix) for suffix in (".idx", ".bin"))
-    index_bytes, data_bytes = file_bytes(index_path), file_bytes(data_path)
+    index_bytes, data_bytes = file_bytes(index_path), file_bytes(data_path) if data else 0
     if index_bytes < HEADER.size:
         raise fault("the index is truncated", index_path, index_bytes, expected="34 bytes of header", got=index_bytes)
     with index_path.open("rb") as file:

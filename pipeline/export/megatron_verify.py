@@ -1,4 +1,4 @@
-"""The verifier of Megatron parts: every fault Megatron's own reader lets pass, by file and byte.
+"""The verifier of Megatron parts: finds every fault that Megatron's own reader misses, by file and byte.
 
 Price: one pass over the tokens and two over the index, memory-mapped; memory is a block of each.
 """
@@ -24,12 +24,12 @@ def verify_part(
     empty_documents: EmptyDocuments = "skip",
     several_sequences: bool = False,
 ) -> dict[str, int]:
-    """Check every byte of a part against the format and against each other; `several_sequences` a document may be.
+    """Check every byte of a part against the format and the files against each other.
 
     Megatron's reader accepts most faults and trains on wrong tokens; this raises VerificationError, naming file and
     byte, for each: header, index size, width, lengths, pointers, boundaries, token file size, ids outside the
-    vocabulary, documents without their special tokens. Returns documents, tokens, special_tokens and bytes as re-read.
-    One pass over both files; memory is a block.
+    vocabulary, documents without their special tokens. With `several_sequences` a document may have more than one.
+    Returns documents, tokens, special_tokens and bytes as re-read.
     """
     part = open_part(prefix_path)
     framing = Framing(eod_id, bos_id, empty_documents)
@@ -78,7 +78,7 @@ def verify_part(
 
 
 def _verify_boundaries(part: MegatronPart, least: int, most: int) -> None:
-    """The boundaries rise from 0 to the number of sequences, by the sequences a document may have."""
+    """Check that boundaries rise from 0 to the number of sequences, in steps that a document may have."""
     sequences, boundaries_at = len(part), HEADER.size + 12 * len(part)
     before = 0
     for first in range(0, part.boundaries.size, BLOCK_DOCUMENTS):
@@ -108,7 +108,9 @@ def _verify_boundaries(part: MegatronPart, least: int, most: int) -> None:
 
 
 def _verify_width(part: MegatronPart, data_bytes: int, vocabulary_size: int) -> None:
-    """The dtype code must be one this vocabulary allows, and must not be the other one's by the size of the tokens."""
+    """Check that the vocabulary allows the dtype code, and that the size of the token file does not fit the other
+    width.
+    """
     dtype = part.tokens.dtype
     allowed = widths(vocabulary_size)
     total_tokens = int(part.lengths.sum(dtype=np.int64))
@@ -130,7 +132,7 @@ def _verify_index_block(part: MegatronPart, first: int, position_bytes: int, lea
     if int(lengths.min()) < least:
         ordinal = int(np.argmax(lengths < least))
         raise fault(
-            f"the length of sequence {first + ordinal} cannot be",
+            f"the length of sequence {first + ordinal} is impossible",
             part.index_path,
             HEADER.size + 4 * (first + ordinal),
             expected=f"at least {least}, special tokens included",

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError
-from corpusmill.export.batches import Batch, no_counts, nobody
+from corpusmill.export.batches import Batch, ignore_sums, no_counts
 from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from corpusmill.export.megatron import MegatronPart
@@ -59,7 +59,7 @@ def write_file(
     vocabulary_size: int,
     bos_id: int | None = None,
     empty_documents: EmptyDocuments = "skip",
-    written: Callable[[Words], None] = nobody,
+    written: Callable[[Words], None] = ignore_sums,
 ) -> dict[str, int]:
     """Write the three files of `stem` into `folder`, which exists; without a document, none of them (N10).
 
@@ -67,7 +67,7 @@ def write_file(
     `written` is given the token sums (content_kernels.py) of each batch's documents, as they were written.
     Returns documents, documents_empty, tokens (of documents), special_tokens and bytes (of the three files).
     Raises ConfigError for a name the metadata cannot hold or a special token outside the vocabulary, CorruptDataError
-    for batches that are not batches and ids outside the vocabulary, StorageFullError when the device is full.
+    for malformed batches and ids outside the vocabulary, StorageFullError when the device is full.
     """
     _refuse_name(tokenizer_name)
     framing = Framing(eos_id, bos_id, empty_documents)
@@ -131,7 +131,7 @@ def write_loss(path: Path, masks: Iterable[NDArray[np.bool_]]) -> int:
 
 
 def every_token(tokens: int) -> Iterator[NDArray[np.bool_]]:
-    """The masks of a file of which every token is trained on, as datatrove writes documents without no_loss_ranges."""
+    """Masks that train on every token, as datatrove writes for documents without no_loss_ranges."""
     for first in range(0, tokens, BLOCK_TOKENS):
         yield np.ones(min(BLOCK_TOKENS, tokens - first), np.bool_)
 
@@ -139,10 +139,10 @@ def every_token(tokens: int) -> Iterator[NDArray[np.bool_]]:
 def link_file(
     folder: Path, stem: str, part: MegatronPart, *, tokenizer_name: str, special_tokens: int = 1
 ) -> dict[str, int]:
-    """Make the three files of `stem` from a Megatron part of the same documents: its tokens get a second name (N20).
+    """Make the three files of `stem` from a Megatron part of the same documents: its tokens get a hard link (N20).
 
     The part has one sequence a document, of them `special_tokens` special, as megatron.write_part leaves it. Returns
-    what write_file returns. One file on disk has both names; a file system without hard links gets a copy.
+    what write_file returns. A file system without hard links gets a copy.
     """
     if not len(part):
         return no_counts()
@@ -216,13 +216,15 @@ class NanosetFile:
         return self.tokens[start : int(self.ends[ordinal])]
 
 
-def open_file(path: Path) -> NanosetFile:
+def open_file(path: Path, *, data: bool = True) -> NanosetFile:
     """Map the `.ds` file at `path` with its index, by the width its metadata states.
+
+    Without `data` only metadata and index are opened, and there are no tokens.
 
     Raises VerificationError for a missing file, metadata that is not the three lines datatrove writes, and an index
     that is not whole.
     """
-    data_bytes, index_bytes = file_bytes(path), file_bytes(index_path(path))
+    data_bytes, index_bytes = file_bytes(path) if data else 0, file_bytes(index_path(path))
     name, width, total_tokens = _read_metadata(metadata_path(path))
     if index_bytes % 8:
         raise fault(
@@ -237,7 +239,7 @@ def open_file(path: Path) -> NanosetFile:
 
 
 def _read_metadata(path: Path) -> tuple[str, int, int]:
-    """Tokenizer name, bytes of a token, total tokens; the file must be what `metadata_text` makes of them."""
+    """Tokenizer name, bytes of a token, total tokens; the file must equal their `metadata_text`."""
     file_bytes(path)
     text = path.read_bytes()
     first, _, rest = text.partition(b"\n")

@@ -1,4 +1,4 @@
-"""The verifier of Nanoset files: every fault datatrove's and nanotron's readers let pass, by file and byte.
+"""The verifier of Nanoset files: finds every fault that datatrove's and nanotron's readers miss, by file and byte.
 
 Price: one pass over tokens, index and loss, memory-mapped; memory is a block of each.
 """
@@ -30,8 +30,8 @@ def verify_file(
     Raises VerificationError, naming file and byte, for: metadata of another tokenizer, width or count; ends that do not
     rise by a document's least tokens; a token file longer or shorter than the last end; ids outside the vocabulary;
     documents without their special tokens; a loss file of another length, or of other bytes than 0 and 1 (`loss` true:
-    there must be one; None: if there is one). datatrove's own check reads 2-byte files only and no loss file. Returns
-    documents, tokens, special_tokens and bytes as re-read. One pass over all files; memory is a block.
+    it is required; None: checked if it exists). datatrove's own check reads 2-byte files only and no loss file. Returns
+    documents, tokens, special_tokens and bytes as re-read.
     """
     framing = Framing(eos_id, bos_id, empty_documents)
     opened = open_file(path)
@@ -89,7 +89,7 @@ def _verify_ends(opened: NanosetFile, first: int, position: int, framing: Framin
     if bool(wrong.any()):
         ordinal = int(np.argmax(wrong))
         raise fault(
-            f"the end of document {first + ordinal} cannot be",
+            f"the end of document {first + ordinal} is impossible",
             index_path(opened.path),
             8 * (first + ordinal),
             expected=f"at least {int(before[ordinal]) + least}: {least} tokens with special ones",

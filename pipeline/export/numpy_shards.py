@@ -43,7 +43,7 @@ DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int, keep_empty: bool = False) -> TokenArray:
     """The stream tokens of a batch, in the batch's dtype: EOT, a document, EOT, a document, ...
 
-    Documents without tokens are left out, or with `keep_empty` are an EOT alone. Raises ConfigError for an
+    Documents without tokens are left out; with `keep_empty` each becomes a single EOT. Raises ConfigError for an
     EOT outside the vocabulary or too large for the batch's dtype, CorruptDataError for a bad batch or id.
     """
     refuse_special_beyond(vocabulary_size, eot_id)
@@ -57,17 +57,17 @@ def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int, keep_emp
 
 
 def shard_sizes(stream_tokens: int, shard_tokens: int) -> list[int]:
-    """Tokens of each shard of a stream: all `shard_tokens`, the last one what is left; no shard is empty."""
+    """Tokens of each shard of a stream: `shard_tokens`, the remainder in the last one; no shard is empty."""
     full, rest = divmod(stream_tokens, shard_tokens)
     return [shard_tokens] * full + [rest] * (rest > 0)
 
 
 def held_out_shards(shards: int, held_out: int | float) -> int:
-    """How many shards, the first ones, are held out: an int says the number, a float below 1 the share.
+    """How many shards, the first ones, are held out: an int gives the number, a float below 1 the share.
 
     A share is rounded, and at least one shard if it is not zero. Neither may take more than half of the shards (rounded
     down): the original takes the first 350 whatever there is, so that a corpus of 350 shards or fewer has no train data
-    at all. One shard alone is train.
+    at all. A single shard is train.
     """
     if held_out < 0 or (isinstance(held_out, float) and held_out >= 1):
         raise ConfigError(
@@ -118,7 +118,7 @@ def shard_header(tokens: int, dtype: np.dtype[Any]) -> bytes:
 
 
 def _header_of(path: Path, tokens: int, dtype: np.dtype[Any]) -> bytes:
-    """What stands before the tokens: numpy's header, and nothing in a raw file."""
+    """The bytes before the tokens: numpy's header; none in a raw file."""
     return b"" if path.suffix == RAW_SUFFIX else shard_header(tokens, dtype)
 
 
@@ -159,7 +159,7 @@ def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np
 def open_shard(path: Path, dtype: np.dtype[Any] | None = None) -> TokenArray:
     """The tokens of a shard, memory-mapped. VerificationError when the header is not numpy.save's of a 1-D array.
 
-    A raw file does not say its dtype: give it.
+    A raw file does not state its dtype, so it must be given.
     """
     shard_bytes = file_bytes(path)
     if path.suffix == RAW_SUFFIX and dtype is not None:

@@ -1,6 +1,6 @@
 """The first documents of an export as a separate export: a uniform sample if the order is a global shuffle.
 
-The tokens are those of the whole set, byte for byte, special ones included: nothing is tokenized again.
+The tokens are those of the whole export, byte for byte, special ones included: nothing is tokenized again.
 
 Price: the sampled tokens are read once and written once; memory is a block of documents.
 """
@@ -38,10 +38,10 @@ def sample_parts(
 
 def _sequences(parts: Sequence[megatron.MegatronPart], documents: int) -> Iterator[SequenceBatch]:
     for part in parts:
-        there = min(part.documents, documents)
-        documents -= there
-        for first in range(0, there, BLOCK_DOCUMENTS):
-            bounds = np.asarray(part.boundaries[first : min(first + BLOCK_DOCUMENTS, there) + 1])
+        taken = min(part.documents, documents)
+        documents -= taken
+        for first in range(0, taken, BLOCK_DOCUMENTS):
+            bounds = np.asarray(part.boundaries[first : min(first + BLOCK_DOCUMENTS, taken) + 1])
             lengths = part.lengths[bounds[0] : bounds[-1]].astype(np.uint64)
             start = int(part.pointers[bounds[0]]) // part.tokens.dtype.itemsize if lengths.size else 0
             tokens = part.tokens[start : start + int(lengths.sum())]
@@ -66,11 +66,11 @@ def sample_files(
 
 def _documents(files: Sequence[nanoset.NanosetFile], documents: int) -> Iterator[Batch]:
     for file in files:
-        there = min(len(file), documents)
-        documents -= there
-        for first in range(0, there, BLOCK_DOCUMENTS):
+        taken = min(len(file), documents)
+        documents -= taken
+        for first in range(0, taken, BLOCK_DOCUMENTS):
             start = int(file.ends[first - 1]) if first else 0
-            ends = file.ends[first : min(first + BLOCK_DOCUMENTS, there)] - np.uint64(start)
+            ends = file.ends[first : min(first + BLOCK_DOCUMENTS, taken)] - np.uint64(start)
             yield _unsigned(file.tokens[start : start + int(ends[-1])]), np.asarray(ends)
 
 

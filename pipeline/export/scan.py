@@ -1,4 +1,4 @@
-"""What Megatron's and Nanoset's verifiers both ask of tokens: ids in the vocabulary, special ones around documents."""
+"""Checks of tokens that Megatron's and Nanoset's verifiers share: ids in the vocabulary, special tokens in place."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from corpusmill.export.framing import Framing
 
 BLOCK_TOKENS = 1 << 22
 BLOCK_DOCUMENTS = 1 << 16
-"""Verifiers look at this much at a time: 16 MB of tokens, under 2 MB of index."""
+"""Verifiers read this much at a time: 16 MB of tokens, under 2 MB of index."""
 
 
 def scan_ids(path: Path, tokens: TokenArray, vocabulary_size: int, *, data_offset: int = 0) -> None:
     """VerificationError at the first of `tokens` that is not below `vocabulary_size`.
 
-    `data_offset` is the byte of `path` at which token 0 stands. Negative int32 ids are caught as huge unsigned ones.
+    `data_offset` is the byte of `path` at which token 0 begins. Negative int32 ids are caught as huge unsigned ones.
     """
     unsigned = np.dtype(f"<u{tokens.dtype.itemsize}")
     for first in range(0, tokens.size, BLOCK_TOKENS):

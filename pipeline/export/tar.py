@@ -1,4 +1,4 @@
-"""The only kind of tar that Corpusmill writes: GNU format, regular files, mode 0644, owner, group and time zero.
+"""The one tar format that Corpusmill writes: GNU format, regular files, mode 0644, owner, group and time zero.
 
     512 B header | body | zeros to the next 512 | ... | zeros: two blocks at least, to the next 10,240
 
@@ -92,7 +92,7 @@ def read_members(path: Path) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _parse_header(path: Path, at: int, header: bytes) -> tuple[str, int]:
-    """Name and body size of the header at byte `at`, which must be what `member_header` makes of them."""
+    """Name and body size of the header at byte `at`, which must equal their `member_header`."""
     if len(header) < BLOCK_BYTES:
         raise fault("the archive is truncated within a header", path, at + len(header), expected=512, got=len(header))
     name, size = header[:100].partition(b"\0")[0], header[124:135]

@@ -6,8 +6,8 @@
       ...                                tar.py has the bytes around it
 
 Source: tokshuf-rs in mlfoundations/dclm (writer); open_lm's data.py and the webdataset package (readers).
-Megatron-Energon reads a copy that its `energon prepare --sample-type CrudeWebdataset` has indexed, with a cooker that
-unzips `json.gz` (tests/consumers/energon).
+Megatron-Energon reads a copy indexed by `energon prepare --sample-type CrudeWebdataset`, with a cooker that unzips
+`json.gz` (tests/consumers/energon).
 
 Invariants: one field, json.gz, a sample (an id with a dot would change the field's name); names are unique and in
 order; every context of a shard has the same length; order in the tar is training order.
@@ -34,14 +34,14 @@ from numpy.typing import NDArray
 
 from corpusmill.content_kernels import Words, token_sums
 from corpusmill.errors import BalanceError, CorruptDataError, PermanentError
-from corpusmill.export.batches import nobody, refuse_ids_beyond
+from corpusmill.export.batches import ignore_sums, refuse_ids_beyond
 from corpusmill.export.context_json import read_list, write_lists
 from corpusmill.export.files import TokenArray, fault, whole_file
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
 from corpusmill.slices import starts_of
 
 GZIP_LEVEL = 1
-GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+GZIP_WINDOW = 31  # zlib's code for a 32 KiB window with gzip header and trailer
 GZIP_HEADER = bytes.fromhex("1f8b08000000000004ff")  # deflate, no flags, time 0, fastest level, unknown system
 SUFFIX = ".json.gz"
 RECORD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -60,7 +60,7 @@ def write_shard(
     shard_index: int,
     *,
     vocabulary_size: int,
-    written: Callable[[Words], None] = nobody,
+    written: Callable[[Words], None] = ignore_sums,
 ) -> dict[str, int]:
     """Write batches of contexts (2-D, records x tokens, uint16 or uint32) as one tar; without a record, no file.
 
@@ -99,7 +99,7 @@ def _sums(batch: TokenArray) -> Words:
 
 
 def member_name(shard_index: int, place: int, record_id: str | None) -> bytes:
-    """`<shard>_<place>_<record id>.json.gz`; BalanceError without an id, PermanentError for one with other letters."""
+    """`<shard>_<place>_<record id>.json.gz`; BalanceError if there is none, PermanentError for an invalid one."""
     if record_id is None:
         raise BalanceError(
             "there are fewer record ids than contexts", expected=f"an id for context {place}", got="none"
@@ -132,8 +132,8 @@ def _checked_width(batch: TokenArray, first: int, context_tokens: int, vocabular
 def read_shard(path: Path) -> Iterator[tuple[str, NDArray[np.uint32]]]:
     """Member name and context (1-D uint32) of every record, in order; memory is one record.
 
-    Raises VerificationError, naming file and byte, for all `tar.read_members` refuses, a body that is not whole gzip
-    with a bare header, and text that is not the compact JSON list of ints from 0 to 2^32 - 1.
+    Raises VerificationError, naming file and byte, for all `tar.read_members` refuses, a body that is not one gzip
+    member with a bare header, and text that is not the compact JSON list of ints from 0 to 2^32 - 1.
     """
     for name, at, body in read_members(path):
         yield name, _decode_context(path, at, body)
@@ -163,7 +163,7 @@ def _decode_context(path: Path, at: int, body: bytes) -> NDArray[np.uint32]:
 
 
 def verify_shard(path: Path, *, context_tokens: int, vocabulary_size: int, records: int) -> dict[str, int]:
-    """Read a shard as a stranger would and check names, order, lengths, ids and count.
+    """Read a shard from its file alone and check names, order, lengths, ids and count.
 
     The shard's index comes from its file name. Raises VerificationError, naming file and byte. Returns records, tokens
     and bytes as re-read.
@@ -172,13 +172,13 @@ def verify_shard(path: Path, *, context_tokens: int, vocabulary_size: int, recor
     if named is None:
         raise fault("this is not a shard's name", path, 0, expected="shard_<8 digits>.tar", got=path.name)
     shard_index = int(named[1])
-    seen = 0
+    number = 0
     for name, at, body in read_members(path):
-        prefix = f"{shard_index:08d}_{seen:08d}_"
+        prefix = f"{shard_index:08d}_{number:08d}_"
         record_id = name.removeprefix(prefix).removesuffix(SUFFIX)
         if name != f"{prefix}{record_id}{SUFFIX}" or not RECORD_ID.fullmatch(record_id):
             raise fault(
-                f"member {seen} has another name",
+                f"member {number} has another name",
                 path,
                 at - BLOCK_BYTES,
                 expected=f"{prefix}<record id>{SUFFIX}",
@@ -195,7 +195,7 @@ def verify_shard(path: Path, *, context_tokens: int, vocabulary_size: int, recor
                 expected=f"ids below {vocabulary_size}",
                 got=int(context.max()),
             )
-        seen += 1
-    if seen != records:
-        raise fault("the shard has another number of records", path, path.stat().st_size, expected=records, got=seen)
-    return {"records": seen, "tokens": seen * context_tokens, "bytes": path.stat().st_size}
+        number += 1
+    if number != records:
+        raise fault("the shard has another number of records", path, path.stat().st_size, expected=records, got=number)
+    return {"records": number, "tokens": number * context_tokens, "bytes": path.stat().st_size}

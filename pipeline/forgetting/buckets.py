@@ -1,4 +1,4 @@
-"""What stands in stores: every object is streamed once and searched on the way."""
+"""Searches stores: every object is streamed once and searched meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class SearchedObject:
-    """An object, by its name below the folder that was searched, and the forgotten documents of which it has text."""
+    """An object, named below the searched folder, and the forgotten documents whose text it contains."""
 
     name: str
     size_bytes: int
@@ -25,10 +25,10 @@ class SearchedObject:
 def search_store(
     folder: str, endpoint_url: str | None, search: Search, wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[SearchedObject]:
-    """All objects below a folder in a bucket or on a hub whose names are `wanted`, in order of name.
+    """Search all objects below a folder in a bucket or on the Hub whose names are `wanted`, in order of name.
 
-    Each is compared with the store's own checksum, or read twice where there is none. Raises as the store does,
-    SourceError for an object that changes meanwhile, and UnsearchableError for one that is damaged.
+    Each is checked against the store's own checksum, or read twice where there is none. Raises as the store does,
+    SourceError for an object that changes meanwhile, and UnsearchableError for a damaged one.
     """
     store = open_store(folder, endpoint_url=endpoint_url)
     for file in sorted(store.list_files(), key=lambda file: file.name):
@@ -37,16 +37,16 @@ def search_store(
 
 
 def search_object(store: Store, file: StoredFile, search: Search) -> list[ForgottenPlace]:
-    """The forgotten documents of which text is in one object. Raises as search_store does."""
+    """The forgotten documents whose text one object contains. Raises as search_store does."""
     with open_once(store, Wanted(file.name, file.size_bytes, file.identity)) as stream:
         places = search.in_stream(cast(BufferedReader, stream), where=f"{store.folder}/{file.name}")
-        while stream.read(READ_BYTES):  # what stands behind an archive's end counts for the checksum
+        while stream.read(READ_BYTES):  # bytes behind an archive's end are part of the checksum
             pass
     return places
 
 
 def kept_by_bucket(folder: str, endpoint_url: str | None) -> str:
-    """Why a bucket may still have what was deleted in it; "" if it has not."""
+    """Why a bucket may still have objects that were deleted; "" if it has not."""
     from corpusmill.storage.s3 import S3Store
 
     store = open_store(folder, endpoint_url=endpoint_url)

@@ -1,7 +1,7 @@
 """The content of files and streams: raw, decompressed, from archives and from tables.
 
-Memory: blocks of 8 MiB, and of an archive its largest member. Disk: a table that comes as a stream, while it is read,
-since its index stands at its end.
+Memory: blocks of 8 MiB, and the largest member of an archive. Disk: a copy of a streamed table while it is read, since
+its index is at its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from corpusmill.forgetting.finding import Finder
 
 BLOCK_BYTES = 8 << 20
 GZIP, ZSTD, BZIP2, XZ, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ", b"PAR1"
-# A ValueError is pyarrow's of a table; of gzip and bzip2 some are OSErrors.
+# ValueError is pyarrow's; some errors of gzip and bzip2 are OSErrors.
 FORMAT_ERRORS = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error, zstandard.ZstdError)
 TAR_MARK, TAR_AT = b"ustar", 257
 
@@ -38,9 +38,9 @@ class UnsearchableError(CorruptDataError):
 
 
 def strings_in(file: BufferedReader, finder: Finder, *, where: object) -> set[bytes]:
-    """The strings of a finder that stand in a file, which is read from its beginning. A pipe will do.
+    """The strings of a finder that a file contains; it is read from its beginning, and may be a pipe.
 
-    OSError, and UnsearchableError for a file that is not whole in its own format.
+    OSError, and UnsearchableError for a file that is damaged in its own format.
     """
     try:
         return _strings_in(file, finder)

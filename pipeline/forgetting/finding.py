@@ -2,7 +2,7 @@
 
     hash of bytes b[0..WIDTH)   sum of b[i] * BASE^(WIDTH - 1 - i), modulo 2^64
 
-After Karp and Rabin 1987. A bitmap of 2^22 bits says which hashes are worth looking up.
+After Karp and Rabin 1987. A bitmap of 2^22 bits filters the hashes before they are looked up.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from corpusmill.kernels import kernel
 WIDTH = 24
 BASE = 0x9E3779B97F4A7C15
 BITS = 22
-MOST = 1 << 14  # places that one call of the kernel notes
+MOST = 1 << 14  # the most places that one call of the kernel records
 _POWER = np.uint64(pow(BASE, WIDTH, 1 << 64))
 _BASE, _MIX, _SHIFT = np.uint64(BASE), np.uint64(0xD6E8FEB86659FD93), np.uint64(64 - BITS)
 
 
 @kernel
 def _find(data: Any, begin: Any, hashes: Any, bitmap: Any, places: Any) -> Any:
-    """Note where WIDTH bytes begin whose hash is among `hashes`, from `begin` on; (how many places, where next)."""
+    """Record where WIDTH bytes with a hash in `hashes` begin, from `begin` on; returns (number of places, where to go
+    on).
+    """
     rolling, count = np.uint64(0), 0
     for at in range(begin, len(data)):
         rolling = rolling * _BASE + np.uint64(data[at])
@@ -60,7 +62,7 @@ class Finder:
         self._bitmap = np.packbits(bits, bitorder="little").astype(np.uint64)
 
     def find(self, data: NDArray[np.uint8]) -> set[bytes]:
-        """Those of the strings that stand in `data`."""
+        """The strings that `data` contains."""
         strings: set[bytes] = set()
         places, begin = np.empty(MOST, np.int64), 0
         while begin + WIDTH <= len(data):

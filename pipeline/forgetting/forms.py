@@ -1,4 +1,4 @@
-"""Stretches of a text to look for, in every form in which files of a build hold text."""
+"""The stretches of a text to search for, in every form in which files of a build hold text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 STRETCH_BYTES = 48  # of text, at least
 STRETCH_TOKENS = 12  # at least: 24 bytes as ids of two bytes each
-PLACES = 8  # stretches of a text, spread over it evenly, and one at its end
+PLACES = 8  # stretches of a text, evenly spaced, and one at its end
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A piece of the text of forgotten document number `document`: its bytes, and what they are in files."""
+    """A piece of the text of forgotten document number `document`: its bytes, and their forms in files."""
 
     document: int
     text: bytes

@@ -1,16 +1,16 @@
-"""Purge: the text of forgotten documents removed from everything that a dataset's builds left, then searched for.
+"""Purge: removes the text of forgotten documents from everything that a dataset's builds left, then searches for it.
 
-What goes, of a dataset whose newest build has forgotten all documents on its list:
+What is removed, once the newest build has forgotten all documents on the list:
 
-* step folders that this build does not reach, and the reports of other builds in which some of the text stands;
-* what index and download hold of the shards that held the documents: given back, so that no step runs again for it;
-* every version at the destinations but the one that this build delivered;
-* uploads that broke off.
+* step folders that this build does not reach, and the reports of other builds that contain some of the text;
+* the index and download outputs of shards that held the documents: given back, so that no step runs again for it;
+* every version at the destinations except the one that this build delivered;
+* interrupted uploads.
 
-What nothing here can remove is listed: sources, versions that another dataset is built against or that no run of this
-work folder delivered, destinations that refuse, what buckets keep of deleted objects. After that every file and object
-below the work folder and below the dataset's folder at destinations is searched, but for those on a hub, and the purge
-has failed if anything is found.
+What a purge cannot remove is listed: sources, versions that another dataset is built against or that no run of this
+work folder delivered, destinations that refuse, deleted objects that buckets keep. Then every file and object below the
+work folder and below the dataset's folder at destinations, except on the Hub, is searched, and the purge fails if
+anything is found.
 
 Of a work folder in a bucket, and of destinations there, every object is fetched once for that; of the work folder those
 that this build does not need are fetched twice.
@@ -49,7 +49,7 @@ VERSION_DIGITS = 12
 
 @dataclass
 class Purge:
-    """What a purge did. `remains`: files in which text of forgotten documents still stands; there should be none."""
+    """What a purge did. `remains`: files that still contain text of forgotten documents; there should be none."""
 
     documents: int = 0
     unsearchable: int = 0
@@ -64,7 +64,7 @@ class Purge:
 def purge(build: Build) -> Purge:
     """Remove the text of forgotten documents; the dataset must be claimed. PermanentError if the build must run first.
 
-    It may be repeated, and is to be after it was interrupted.
+    It may be repeated, and must be after an interruption.
     """
     if build.config.forget is None:
         raise PermanentError("there is no list of documents to forget", next_step="add `forget` to the configuration")
@@ -115,14 +115,14 @@ def _remove_versions(build: Build, done: Purge) -> None:
 
 
 def _names_at(folder: str, endpoint_url: str | None) -> set[str]:
-    """The folders below a dataset's folder at a destination; of this machine those that are no links."""
+    """The folders below a dataset's folder at a destination; links in a local folder are left out."""
     if is_local(folder):
         return {path.name for path in Path(folder).iterdir() if path.is_dir() and not path.is_symlink()}
     return {file.name.partition("/")[0] for file in open_store(folder, endpoint_url=endpoint_url).iter_files()}
 
 
 def _buckets(build: Build) -> list[tuple[str, str | None]]:
-    """(folder, endpoint) of all that is searched in buckets: the dataset's work folder, its folders at destinations."""
+    """(folder, endpoint) of everything to search in buckets: the dataset's work folder, its folders at destinations."""
     work = [(address_of(build.work), None)] if is_shared(build.work) else []
     return [*work, *(place for place in places_of(build.config) if not is_local(place[0]))]
 
@@ -150,8 +150,9 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
 
 
 def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
-    """Outputs in the bucket of a work folder that no step of this build names, and that hold some of the text: what
-    would be the mirror of each. The dataset is claimed, so nobody is about to name one of them."""
+    """Mirror paths of outputs in a work folder's bucket that no step of this build names and that hold some of the
+    text. The dataset is claimed, so no receipt is about to name one.
+    """
     address = address_of(build.work)
     own = {
         f"{'/'.join(attempt_key(build.step_folder(receipt.stage, receipt.unit), receipt.attempt))}/"
@@ -168,7 +169,7 @@ def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
 
 
 def _note_references(build: Build, search: Search, done: Purge) -> None:
-    """What datasets of this work folder are compared with (`dedup.against`) and holds some of the text, too."""
+    """List references of the work folder's datasets (`dedup.against`) that hold some of the text, too."""
     common = build.work.parent / COMMON
     if common.is_dir():
         files = (path for path, _ in search.in_files(files_below(common)))
@@ -177,7 +178,7 @@ def _note_references(build: Build, search: Search, done: Purge) -> None:
 
 
 def _give_back(build: Build, done: Purge) -> None:
-    """The sources' texts in the work folder, of the shards that held forgotten documents."""
+    """Give back the sources' texts in the work folder, of the shards that held forgotten documents."""
     for shard, _ in forgotten_documents(build):
         for stage, pattern in HOLDS_SOURCES.items():
             folder = build.step_folder(stage, shard)
@@ -194,7 +195,7 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
     done.searched_files, done.searched_bytes = len(files), sum(path.stat().st_size for path in files)
     done.remains = [str(path) for path, _ in search.in_files(files)]
     for folder, endpoint_url in _buckets(build):
-        # What of the work folder cannot be read is an error: nothing would be proven.
+        # An unreadable object of the work folder is an error: nothing would be proven.
         with nullcontext() if folder == address_of(build.work) else _noted(done, folder):
             for item in search_store(folder, endpoint_url, search):
                 done.searched_files += 1
@@ -204,7 +205,7 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
 
 @contextmanager
 def _noted(done: Purge, where: str) -> Iterator[None]:
-    """Note what cannot be reached, with the reason, and continue."""
+    """List what cannot be reached, with the reason, and continue."""
     try:
         yield
     except (CorpusmillError, OSError, ValueError) as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,14 +26,17 @@ from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.steps.decisions import Sorted
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from corpusmill.engine.build import Build
 
-HOLDS_SOURCES = {"download": "files/*", "index": TEXT_FILE}  # what stages have of the sources' texts
+HOLDS_SOURCES = {"download": "files/*", "index": TEXT_FILE}  # outputs of stages that hold the sources' texts
 
 
 @dataclass(frozen=True)
 class ForgottenPlace:
-    """Where a forgotten document stood: source file, line from 1."""
+    """Where a forgotten document was: source file, line from 1."""
 
     file: str
     line: int
@@ -42,7 +47,7 @@ class ForgottenPlace:
 
 @dataclass(frozen=True)
 class Search:
-    """What to look for. `unsearchable`: documents none of whose text is theirs alone, or known any more."""
+    """What to search for. `unsearchable`: documents without text of their own, or whose text is no longer known."""
 
     places: tuple[ForgottenPlace, ...]
     stretches: tuple[Stretch, ...]
@@ -50,14 +55,14 @@ class Search:
     unsearchable: int
 
     def in_files(self, paths: Iterable[Path]) -> Iterator[tuple[Path, list[ForgottenPlace]]]:
-        """The files in which some of it stands, with the documents. Raises as in_stream does."""
+        """The files that contain a stretch, with its documents. Raises as in_stream does."""
         for path in paths:
             with path.open("rb") as file:
                 if places := self.in_stream(file, where=path):
                     yield path, places
 
     def in_stream(self, file: BufferedReader, *, where: object) -> list[ForgottenPlace]:
-        """The documents of which some stands in a file. OSError; UnsearchableError for a file that is damaged."""
+        """The documents whose stretches a file contains. OSError; UnsearchableError for a damaged file."""
         strings = strings_in(file, self._finder, where=where)
         return [self.places[number] for number in sorted({self._by_form[string] for string in strings})]
 
@@ -71,7 +76,7 @@ class Search:
 
 
 def search_for(build: Build) -> Search:
-    """The stretches of all documents that a build forgot: those that stand in no text that stays."""
+    """The stretches of all documents that a build forgot, without those that another document has, too."""
     tokenizer = configured_tokenizer(build.config)
     places: list[ForgottenPlace] = []
     stretches: list[Stretch] = []
@@ -86,7 +91,7 @@ def search_for(build: Build) -> Search:
             source, line = text.source_of(ordinal)
             stretches += stretches_of(len(places), text.document_bytes(ordinal), tokenizer)
             places.append(ForgottenPlace(source, line + 1))
-    shared = _standing_in(build, {stretch.text for stretch in stretches})
+    shared = _remaining_in(build, {stretch.text for stretch in stretches})
     own = tuple(stretch for stretch in stretches if stretch.text not in shared)
     documents = lost + len(places)
     return Search(tuple(places), own, documents, documents - len({stretch.document for stretch in own}))
@@ -102,16 +107,33 @@ def forgotten_documents(build: Build) -> Iterator[tuple[str, list[int]]]:
             yield shard, sorted(ordinals)
 
 
-def _standing_in(build: Build, texts: set[bytes]) -> set[bytes]:
-    """Those of some texts that stand in documents that stay."""
-    finder, remaining = Finder(texts), set[bytes]()
+def _remaining_in(build: Build, texts: set[bytes]) -> set[bytes]:
+    """The texts that also occur in documents that are not forgotten, whether those are kept or dropped for other
+    reasons.
+
+    Samples and reports contain excerpts of dropped documents. Texts that were given back cannot be checked.
+    """
+    finder, remaining, gone = Finder(texts), set[bytes](), dict(forgotten_documents(build))
     for shard in build.units("index"):
-        remaining |= finder.find(open_text_shard(build.folder(text_stage(build, shard), shard)).text)
+        stage = text_stage(build, shard)
+        remaining |= finder.find(open_text_shard(build.folder(stage, shard)).text)
+        if stage != "index":
+            with suppress(DamagedStepError):
+                indexed = open_text_shard(build.folder("index", shard))
+                for part in _without(indexed, gone.get(shard, [])):
+                    remaining |= finder.find(part)
     return remaining
 
 
+def _without(text: TextShard, gone: list[int]) -> Iterator[NDArray[np.uint8]]:
+    """The texts between the documents in `gone` (ordinals, ascending)."""
+    begins = text.bounds(0, text.documents).astype(int)
+    for before, ordinal in pairwise([-1, *gone, text.documents]):
+        yield text.text[begins[before + 1] : begins[ordinal]]
+
+
 def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:
-    """Documents on the list that are in the texts from which all formats are made: there must be none."""
+    """Documents on the list that are in the texts of the exports: there must be none."""
     decisions = Sorted(build.folder("decisions", FORGOTTEN))
     for shard in build.units("index"):
         text: TextShard = open_text_shard(build.folder(text_stage(build, shard), shard))
@@ -121,7 +143,7 @@ def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:
 
 
 def files_of_build(build: Build) -> Iterator[Path]:
-    """All files that steps of a build wrote, but for those of stages that read sources, or references."""
+    """All files that steps of a build wrote, except those of stages that read sources or references."""
     stages: list[Stage] = [build.graph[name] for name in build.graph.names if name not in HOLDS_SOURCES]
     for stage in (stage for stage in stages if not stage.common):
         for unit in build.units(stage.name):
@@ -129,7 +151,7 @@ def files_of_build(build: Build) -> Iterator[Path]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files below a folder but locks; links are not followed."""
+    """All files below a folder except locks; links are not followed."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.name != LOCK_NAME:
             yield path

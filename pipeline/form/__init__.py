@@ -1,11 +1,11 @@
-"""The web form: a flat list of typed fields, and the dataset configuration that they stand for.
+"""The web form: a flat list of typed fields, and the dataset configuration that they represent.
 
     fields (one line of the form each)  --config_from_form-->  DatasetConfig  --form_from_config-->  fields
 
 The orchestrator's form knows no nesting, so every configuration key has one field here. The fields are made from the
 configuration's own models (types, limits, choices, defaults) and from the comments of `example.yaml` (help), so a key
-that is added there appears in the form, too. `corpusmill.config` checks what a field's schema lets through, with the
-same messages as on the command line.
+that is added there appears in the form, too. `corpusmill.config` checks what a field's schema does not, with the same
+messages as on the command line.
 
 Invariant: ``config_from_form(form_from_config(config)) == config`` for every configuration (its `dag` section, which
 changes no byte, is not part of the form).

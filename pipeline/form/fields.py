@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +21,11 @@ Kind = Literal["text", "number", "switch", "size", "digits", "lines", "places", 
 
 ENDPOINT_MARK = " | "  # between a destination's path and its endpoint URL, in one line of the form
 SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtTpP][iI]?)?[bB]?\s*$"
-# What is typed into a form is stored before corpusmill.config sees it, so that the form itself must refuse credentials.
+# Form values are stored before corpusmill.config checks them, so the form itself must refuse credentials.
 NO_CREDENTIALS = f"^(?!.*{CREDENTIALS})"
 LARGEST_EXACT = 1 << 53  # a browser rounds larger numbers, so those are text
-# What removes data, what runs code of one's own, what is published of a dataset and how much of each of the operator's
-# sources is seen is the operator's to say.
+# Reserved for the operator's file: keys that remove data, run custom code, decide what is published, or how much of
+# each source is used.
 NOT_IN_THE_FORM = frozenset({"budget", "card", "dag", "forget", "keep_versions", "reclaim", "steps"})
 
 SECTIONS = {
@@ -36,26 +37,28 @@ SECTIONS = {
     "tokenizer": "Tokenizer",
     "lock": "Tokenizer",
     "audit": "Tokenizer",
-    "selection": "Tokenizer",
+    "selection": "Exports",
     "packing": "Exports",
+    "framing": "Exports",
     "shuffle": "Shuffle",
     "exports": "Exports",
     "destinations": "Destinations",
     "work_folder": "Destinations",
     "estimate": "Destinations",
 }
-# Keys that say by themselves what they are about; the others carry their section's name.
+ACRONYMS = re.compile(r"\b(eot|eod|bos|id|url|sha256)\b")
+# Keys whose names are clear by themselves; the others get their section's name.
 STAND_ALONE = frozenset({
     "text_field", "id_field", "max_rejected_share", "shard_bytes", "minimum_bytes", "keep", "fuzzy_share",
     "annotate_key", "replace_existing", "drop_empty", "writeback", "unigram", "seed",
 })  # fmt: skip
-# A form that refuses a value shows the field's schema: beside a pattern it holds words, under a key that says nothing
-# to the checker.
+# A form that refuses a value shows the field's schema: this key, which the checker ignores, explains a pattern in
+# words.
 EXPECTED = "expected"
 WITHOUT_CREDENTIALS = "an address without name, password and query; workers have those in their environment"
 HEXADECIMAL = {EXPECTED: "64 hexadecimal digits, 0-9 and a-f"}
 SPLIT = {EXPECTED: "letters, digits, - and _, at most 32, a letter or a digit first"}
-# What a model does not say by itself: proposals, and a limit that one of its validators words better.
+# What a model's schema lacks: examples, explanations, and a limit that the model checks in a validator.
 EXTRA: dict[str, dict[str, Any]] = {
     "name": {EXPECTED: "lower-case letters, digits, - and _, at most 63, a letter or a digit first"},
     "tokenizer_sha256": HEXADECIMAL,
@@ -90,7 +93,7 @@ HINTS: dict[str, str] = {
 class FormField:
     """One line of the form: `keys` is the path of the configuration key, `schema` the JSON schema of its value.
 
-    Every field may be left empty (null): that means the key's default, or what a chosen configuration says.
+    Every field may be left empty (null), which means the key's default, or the value in a chosen configuration.
     """
 
     name: str
@@ -145,8 +148,8 @@ def _field(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any], descr
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of `T` for `T` and for `T | None`."""
-    given = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
-    return given[0] if len(given) == 1 else schema
+    choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
+    return choices[0] if len(choices) == 1 else schema
 
 
 def _kind(keys: tuple[str, ...], info: FieldInfo, schema: dict[str, Any]) -> Kind:
@@ -199,9 +202,10 @@ def _title(keys: tuple[str, ...]) -> str:
     words = keys[-1].replace("_", " ")
     if keys[0] == "exports":
         return f"Write {words}" if len(keys) == 2 else f"{keys[1]}: {words}"
-    if keys[0] in {"index", "packing", "audit", "lock", "selection", "estimate"}:
+    words = ACRONYMS.sub(lambda match: match[0].upper(), words)
+    if keys[0] in {"index", "packing", "framing", "audit", "lock", "selection", "estimate"}:
         return f"{keys[0].capitalize()}: {words}"
-    return "Dataset name" if keys == ("name",) else words.capitalize()
+    return "Dataset name" if keys == ("name",) else words[0].upper() + words[1:]
 
 
 def _default_words(kind: Kind, info: FieldInfo) -> str:

@@ -15,7 +15,7 @@ def help_by_key(text: str) -> dict[tuple[str, ...], str]:
     """{path of a key: one or two sentences} for every commented key of a YAML text."""
     lines = text.splitlines()
     root = yaml.compose(text, Loader=yaml.CSafeLoader)
-    return {keys: help_text for keys, line in _keys(root, ()) if (help_text := _said(lines, line))}
+    return {keys: help_text for keys, line in _keys(root, ()) if (help_text := _comment_above(lines, line))}
 
 
 def _keys(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -27,7 +27,7 @@ def _keys(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tupl
             yield from _keys(value, keys)
 
 
-def _said(lines: list[str], line: int) -> str:
+def _comment_above(lines: list[str], line: int) -> str:
     first = _COMMENT.match(lines[line])
     if not first:
         return ""
@@ -40,5 +40,5 @@ def _said(lines: list[str], line: int) -> str:
     if not sentence:
         return ""
     word, _, rest = sentence.partition(" ")
-    is_word = word.isalpha() and not rest.startswith("|")  # a value (npy | bin) stays as it is written
-    return f"{word.capitalize() if is_word and word.islower() else word} {rest}".rstrip(". ") + "."
+    is_word = re.fullmatch(r"[a-z]+(-[a-z]+)?,?", word) and not rest.startswith("|")  # a value (npy | bin) stays
+    return f"{word.capitalize() if is_word else word} {rest}".rstrip(". ") + "."

@@ -1,4 +1,4 @@
-"""Sizes as text that a form shows and reads."""
+"""Sizes as text in forms."""
 
 from __future__ import annotations
 

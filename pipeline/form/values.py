@@ -1,4 +1,4 @@
-"""Field values that show a configuration, and the configuration that field values stand for."""
+"""Converts a configuration to field values, and field values to a configuration."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ SWITCH = {"on": True, "off": False}
 
 
 def form_from_config(config: DatasetConfig) -> dict[str, Any]:
-    """Field values that show `config`; fields of sections that are not there are empty."""
+    """The field values of `config`; fields of absent sections are empty."""
     return {field.name: _shown(config, field) for field in form.FIELDS}
 
 
 def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = None) -> DatasetConfig:
-    """The configuration that the field values stand for.
+    """The configuration that field values represent.
 
-    None and empty text, lists and objects mean what `base` says or, without one, the key's default.
+    None and empty text, lists and objects mean the value in `base` or, without one, the key's default.
     Raises ConfigError for an unknown field and for every value that `check_config` refuses.
     """
     refuse_unknown(values, [field.name for field in form.FIELDS], where=FORM)
-    given = form_from_config(base) if base else {}
-    given |= {name: value for name, value in values.items() if not _is_empty(value)}
+    merged = form_from_config(base) if base else {}
+    merged |= {name: value for name, value in values.items() if not _is_empty(value)}
     tree: dict[str, Any] = {"exports": {}}
     for field in form.FIELDS:
-        value = _meant(field, given.get(field.name))
+        value = _meant(field, merged.get(field.name))
         if _is_empty(value) or (field.kind == "format" and not value):
             continue
         of_format = field.keys[0] == "exports" and len(field.keys) == 3
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 
 def _line(destination: DestinationConfig) -> str:
-    """A destination as one line: its path, its path and address, or JSON when those cannot say it all."""
+    """A destination as one line: its path, its path and endpoint, or JSON if those do not suffice."""
     values = destination.model_dump(mode="json", exclude_defaults=True)
     path, endpoint_url = values["path"], values.get("endpoint_url")
     simple = path if endpoint_url is None else f"{path}{form.ENDPOINT_MARK}{endpoint_url}"

@@ -1,6 +1,6 @@
-"""JSON lines straight to tokens, in the order of the source: no deduplication, no shuffle, no build.
+"""JSON lines directly to tokens, in source order: no deduplication, no shuffle, no build.
 
-In:  files of JSON lines, here, in a bucket or on a hub; a tokenizer.
+In:  files of JSON lines, local, in a bucket or on the Hub; a tokenizer.
 Out: the files that a trainer reads, byte for byte those of the trainer's own tool with the same text and tokenizer.
 
     token_shards.py   a token shard for every file, audited as in a build
@@ -9,9 +9,10 @@ Out: the files that a trainer reads, byte for byte those of the trainer's own to
     nanoset.py        {name_}00000_unshuffled.ds and its neighbours; 00001 ... when files have a token limit
                                                                        (the job of datatrove's DocumentTokenizer)
     source.py         reads the lines, sets malformed ones aside, and encodes the rest
+    cores.py          parses and encodes on all cores, in the order of the source
 
-A text may be a list: each string in it is a sequence of one document. Malformed lines go to {prefix}.rejected.jsonl or
-rejected.jsonl; above the allowed share the command fails, and no export gets its name.
+A text may be a list: each string in it is one sequence of the document. Malformed lines go to {prefix}.rejected.jsonl
+or rejected.jsonl; above the allowed share the command fails, and no export gets its name.
 
-Price: one pass over the source for every key; one core; memory is a block of lines.
+Price: one pass over the source for every key. Memory is a few blocks of lines per core, and what a forked process adds.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corpusmill.export import megatron
 from corpusmill.export.framing import EmptyDocuments
-from corpusmill.in_order.source import Source, Written, encoded, framing_for, refuse_there, require_tokens
+from corpusmill.in_order.source import Source, Written, encoded, framing_for, refuse_existing, require_tokens
 from corpusmill.tokens.tokenizer import Tokenizer
 
 
@@ -21,16 +21,16 @@ def write_megatron(
     sentences: bool = False,
     as_preprocess_data: bool = False,
 ) -> list[Written]:
-    """A complete pair for every key of the source. ConfigError where a pair is there: its index cache would be stale.
+    """Write a pair for every key of the source. ConfigError if a pair exists: its index cache would be stale.
 
-    SourceError when a key holds no token: no reader can open a pair without one.
+    SourceError if a key holds no token: no reader can open an empty pair.
     """
     framing = framing_for(tokenizer, eod=eod, bos=bos, empty_documents=empty_documents)
     level = "sentence" if sentences else "document"
     names = {key: f"{prefix.name}_{key}_{level}" for key in source.keys}
     for name in names.values():
-        refuse_there(prefix.with_name(f"{name}.bin"))
-        refuse_there(prefix.with_name(f"{name}.idx"))
+        refuse_existing(prefix.with_name(f"{name}.bin"))
+        refuse_existing(prefix.with_name(f"{name}.idx"))
     prefix.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for key, name in names.items():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from corpusmill.export import nanoset
 from corpusmill.export.files import whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
-from corpusmill.in_order.source import Encoded, Source, Written, encoded, framing_for, refuse_there, require_tokens
+from corpusmill.in_order.source import Encoded, Source, Written, encoded, framing_for, refuse_existing, require_tokens
 from corpusmill.tokens.tokenizer import Tokenizer
 
 
@@ -28,14 +28,14 @@ def write_nanoset(
     empty_documents: EmptyDocuments = "eod",
     maximum_tokens: int | None = None,
 ) -> list[Written]:
-    """One file, or several of at most `maximum_tokens`: a file closes before the document that would exceed it.
+    """Write one file, or several of at most `maximum_tokens`: a file ends before the document that would exceed it.
 
-    A longer document has a file of its own. With the source's `ranges_key` each gets a loss file, too.
+    A longer document gets a file of its own. With the source's `ranges_key` each file gets a loss file, too.
     """
     framing = framing_for(tokenizer, eod=eos, bos=bos, empty_documents=empty_documents)
     nanoset.refuse_boundary(empty_documents)
-    if there := sorted(folder.glob("*.ds")) if folder.is_dir() else []:
-        refuse_there(there[0])
+    if existing := sorted(folder.glob("*.ds")) if folder.is_dir() else []:
+        refuse_existing(existing[0])
     folder.mkdir(parents=True, exist_ok=True)
     (key,) = source.keys
     pieces = Pieces(encoded(source, key, tokenizer), framing, maximum_tokens)
@@ -73,7 +73,7 @@ def _write_file(folder: Path, stem: str, pieces: Pieces, *, with_loss: bool, **a
 
 @dataclass
 class Pieces:
-    """The batches of a source handed out file by file."""
+    """The batches of a source, divided into files."""
 
     encoded: Iterator[Encoded]
     framing: Framing
@@ -108,7 +108,7 @@ class Pieces:
 
 
 def _framed_lengths(batch: SequenceBatch, framing: Framing) -> NDArray[np.int64]:
-    """Tokens that each document will have in a file, 0 for one that is left out."""
+    """int64 (documents,): tokens that each document will have in a file, 0 for a dropped one."""
     ends = np.concatenate((np.zeros(1, np.uint64), batch[1]))
     bounds = np.concatenate((np.zeros(1, np.uint64), batch[2])).astype(np.int64)
     reached = ends[bounds].astype(np.int64)

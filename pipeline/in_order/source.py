@@ -1,13 +1,14 @@
-"""A source's lines as tokens: what is read, what is rejected, and which tokens are trained on."""
+"""Reads a source's lines as tokens: counts rejected lines, and marks the tokens to train on."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,16 @@ from corpusmill.export.files import whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch
 from corpusmill.tokens.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from corpusmill.documents.batch import DocumentBatch
+    from corpusmill.documents.sequences import NumberedBlock
+
 REJECTED = "rejected.jsonl"
+
+Encoded = tuple[SequenceBatch, NDArray[np.bool_] | None]
+"""A batch, and bool (tokens,): whether each token is trained on (None: all are)."""
+EncodedBlock = tuple[Encoded, "DocumentBatch"]
+"""The batch of a block of lines, and the rejected lines, as a batch without documents."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,10 @@ class Written:
 
 @dataclass
 class Source:
-    """The files that are read (here, in a bucket, on a hub), what is wanted of their lines, and what was not taken."""
+    """The files to read (local, in a bucket, on the Hub), the keys to read from their lines, and the rejected lines.
+
+    `processes` parse and encode concurrently; batches have the same order and bytes as with one.
+    """
 
     inputs: list[str]
     keys: tuple[str, ...]
@@ -38,25 +51,23 @@ class Source:
     max_rejected_share: float = 0.001
     ranges_key: str | None = None
     endpoint_url: str | None = None
+    processes: int = 1
     rejected: Counter[str] = field(default_factory=Counter)
     lines: int = 0
 
-    def read(self, key: str) -> Iterator[Any]:
-        """The sequences of a key, file by file in natural order of name; RejectedDocumentsError at the end."""
+    def read(self, encode: Callable[[NumberedBlock], EncodedBlock]) -> Iterator[Encoded]:
+        """The batches, file by file in natural order of name; RejectedDocumentsError at the end if too many lines were
+        rejected.
+        """
         from corpusmill.documents.quarantine import append_rejections
-        from corpusmill.documents.sequences import read_sequences
-        from corpusmill.sources.copies import each_file
+        from corpusmill.in_order.cores import in_order
 
         self.rejected, self.lines = Counter(), 0
         with whole_file(self.quarantine) as quarantine:
-            for name, lines in each_file(self.inputs, self.endpoint_url):
-                with lines as stream:
-                    for batch in read_sequences(
-                        stream, source=name, key=key, keys=self.keys, ranges_key=self.ranges_key
-                    ):
-                        self.rejected.update(rejection.reason.value for rejection in batch.rejected.rejections)
-                        self.lines += len(batch.sequences) + append_rejections(quarantine, batch.rejected)
-                        yield batch
+            for batch, rejected in in_order(encode, self._blocks(), self.processes):
+                self.rejected.update(rejection.reason.value for rejection in rejected.rejections)
+                self.lines += len(batch[0][2]) + append_rejections(quarantine, rejected)
+                yield batch
         lost = sum(self.rejected.values())
         if lost > self.max_rejected_share * self.lines:
             raise RejectedDocumentsError(
@@ -67,8 +78,16 @@ class Source:
                 next_step="fix the source, or allow more with --max-rejected-share if you accept losing these lines",
             )
 
+    def _blocks(self) -> Iterator[NumberedBlock]:
+        from corpusmill.documents.sequences import numbered_blocks
+        from corpusmill.sources.copies import each_file
 
-def refuse_there(path: Path) -> None:
+        for name, lines in each_file(self.inputs, self.endpoint_url):
+            with lines as stream:
+                yield from numbered_blocks(stream, source=name)
+
+
+def refuse_existing(path: Path) -> None:
     if path.exists():
         raise ConfigError(
             "the output already exists; a trainer's index cache would not notice new content under an old name",
@@ -89,31 +108,35 @@ def require_tokens(source: Source, key: str, counts: dict[str, int]) -> None:
         )
 
 
-Encoded = tuple[SequenceBatch, NDArray[np.bool_] | None]
-"""A batch, and of each of its tokens whether it is trained on (None: all are)."""
-
-
 def encoded(source: Source, key: str, tokenizer: Tokenizer) -> Iterator[Encoded]:
-    for batch in source.read(key):
-        tokens, ends = tokenizer.encode(batch.texts)
-        mask = None
-        if any(batch.no_loss):
-            mask = np.ones(tokens.size, np.bool_)
-            first = np.concatenate(([0], np.cumsum(batch.sequences))).astype(np.int64)
-            for document, ranges in enumerate(batch.no_loss):
-                if ranges:
-                    text = batch.texts[first[document]]
-                    start = int(ends[first[document] - 1]) if first[document] else 0
-                    mask[start : int(ends[first[document]])] = trained_tokens(text, ranges, tokenizer)
-        yield (tokens, ends, np.cumsum(batch.sequences, dtype=np.uint64)), mask
+    return source.read(
+        partial(_encode_block, tokenizer=tokenizer, key=key, keys=source.keys, ranges_key=source.ranges_key)
+    )
+
+
+def _encode_block(block: NumberedBlock, *, tokenizer: Tokenizer, **wanted: Any) -> EncodedBlock:
+    from corpusmill.documents.sequences import sequences_of
+
+    batch = sequences_of(block, **wanted)
+    tokens, ends = tokenizer.encode(batch.texts)
+    mask = None
+    if any(batch.no_loss):
+        mask = np.ones(tokens.size, np.bool_)
+        first = np.concatenate(([0], np.cumsum(batch.sequences))).astype(np.int64)
+        for document, ranges in enumerate(batch.no_loss):
+            if ranges:
+                text = batch.texts[first[document]]
+                start = int(ends[first[document] - 1]) if first[document] else 0
+                mask[start : int(ends[first[document]])] = trained_tokens(text, ranges, tokenizer)
+    return ((tokens, ends, np.cumsum(batch.sequences, dtype=np.uint64)), mask), batch.rejected
 
 
 def trained_tokens(text: bytes, no_loss: Sequence[tuple[int, int]], tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Of each token of a text, whether it lies outside all character ranges [first, last).
+    """bool (tokens,): whether each token of a text lies outside all character ranges [first, last).
 
-    As datatrove has it: from the token that holds the first character up to, without it, the token that holds the
-    character behind the last. A range that reaches the text's end goes to its last token (datatrove cuts the document
-    there, EOS and all).
+    As in datatrove, a range starts with the token that holds its first character and ends before the token that holds
+    the character behind its last. A range up to the text's end includes the last token (datatrove cuts the document
+    there, with its EOS).
     """
     ends = tokenizer.reference.token_ends(text)
     trained = np.ones(ends.size, np.bool_)
@@ -129,7 +152,7 @@ def trained_tokens(text: bytes, no_loss: Sequence[tuple[int, int]], tokenizer: T
 
 
 def framing_for(tokenizer: Tokenizer, *, eod: bool, bos: bool, empty_documents: EmptyDocuments) -> Framing:
-    """Framing by the tokenizer's own special tokens; TokenizerError for BOS where it has none."""
+    """Framing by the tokenizer's own special tokens; TokenizerError for BOS if it has none."""
     if bos and tokenizer.bos_id is None:
         raise TokenizerError(f"the tokenizer {tokenizer.name} has no BOS token", next_step="set it with --bos-token")
     framing = Framing(tokenizer.eot_id if eod else None, tokenizer.bos_id if bos else None, empty_documents)

@@ -21,11 +21,11 @@ def tokenize_files(
 ) -> Iterator[TokenizedFile]:
     """Each source file's token shard in `output`/<name of the file>, after the tricky strings have been audited.
 
-    Files lie here, in a bucket (`endpoint_url` is that of an S3-compatible store) or on a hub. Shards of an earlier run
+    Files may be local, in a bucket (`endpoint_url`: of an S3-compatible store) or on the Hub. Shards of an earlier run
     whose files are no longer among the inputs are removed (output_folder.py).
 
-    Raises VerificationError if the engine differs from the reference, SourceError for an input that is not there,
-    ConfigError if `output` holds anything else or lies below an input.
+    Raises VerificationError if the engine differs from the reference, SourceError for a missing input, ConfigError if
+    `output` holds other files or is below an input.
     """
     from corpusmill.builds.apart import require_apart
     from corpusmill.sources.copies import each_file

@@ -7,19 +7,19 @@ Out: the path of a receipt. The folder carries the step's fingerprint, and the r
      work/<dataset>/<stage>/<unit>-<16 hex digits of the fingerprint>/
          <output files>        written by the body, flushed to the device before the receipt appears
          receipt.json          renamed into place last: if it exists, everything next to it is complete
-         .blocks               the XXH3-128 of every 1 MiB of the outputs: compared when another step opens them
+         .blocks               the XXH3-128 of every 1 MiB of the outputs: checked when another step opens them
          .lock                 held while the body runs, so that two runs never write one folder
          .again/               the step must run again; it writes here, while others read the files next to it
 
 Invariants:
 
-* A step is reused only if its receipt exists, is as written (its seal), names the same fingerprint, and every output
-  has the size it states. Anything else runs again.
+* A step is reused only if its receipt exists, matches its seal, states the same fingerprint, and every output has the
+  size that it states. Anything else runs again.
 * A receipt and its outputs are kept until new ones are written: readers still find them, and a step that fails on a
   rerun loses nothing. New files replace the old ones one by one, by rename, and have the same bytes; if they differ
   (the old were damaged), readers detect it by the block digests and wait.
-* A step compares its inputs with their block digests when it opens them (blocks.py). Damaged files are never used: the
-  step that wrote them runs again, and since later steps compared what they opened, no other has to.
+* A step checks its inputs against their block digests when it opens them (blocks.py). Damaged files are never used: the
+  step that wrote them runs again, and no other has to, since later steps checked what they opened.
 * Outputs that no step needs may be freed (given_back.py): they are deleted, and the receipt records it and remains
   valid. Opening one reruns the step.
 * A receipt's `digest` covers stage, counts, details and outputs (names, sizes, sha256), not how they were produced. A
@@ -35,8 +35,8 @@ from corpusmill.ledger.balance import Check, require_balanced
 from corpusmill.ledger.blocks import Blocks, DamagedStepError
 from corpusmill.ledger.cached import let_go
 from corpusmill.ledger.given_back import give_back, nobody_reading, reading
-from corpusmill.ledger.lock import RUN_LOCK, LockHeldError, held
-from corpusmill.ledger.once import Outcome, Step, run_once, valid_receipt
+from corpusmill.ledger.lock import LOCK_NAME, RUN_LOCK, LockHeldError, held, held_by
+from corpusmill.ledger.once import Outcome, Step, peak_memory_bytes, run_once, valid_receipt
 from corpusmill.ledger.receipt import (
     RECEIPT_NAME,
     InputReceipt,
@@ -49,6 +49,7 @@ from corpusmill.ledger.receipt import (
 )
 
 __all__ = [
+    "LOCK_NAME",
     "RECEIPT_NAME",
     "RUN_LOCK",
     "Blocks",
@@ -64,9 +65,11 @@ __all__ = [
     "asked_again",
     "give_back",
     "held",
+    "held_by",
     "let_go",
     "nobody_reading",
     "output_file",
+    "peak_memory_bytes",
     "read_receipt",
     "read_receipt_as",
     "reading",

@@ -1,10 +1,10 @@
-"""A finished step that runs again: its old files remain valid until new files, and then a new receipt, replace them.
+"""Reruns of finished steps: old files remain valid until new files, and then a new receipt, replace them.
 
-Whoever asks for it makes the folder `.again` in the step's folder. Readers go on reading what is beside it; whoever
-runs the step writes into `.again`, moves the files up by rename, writes the receipt, and removes `.again` last. So a
-try that fails, or is killed at any moment, has lost nothing and leaves the step asked for.
+A request creates the folder `.again` in the step's folder. Readers continue with the files beside it; the rerun writes
+into `.again`, moves the files up by rename, writes the receipt, and removes `.again` last. So an attempt that fails, or
+is killed at any moment, loses nothing and leaves the request in place.
 
-Of a work folder in a bucket the receipt says it, too (`again`), for every other machine.
+In a bucket, the receipt records the request, too (`again`), for other machines.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ AGAIN = ".again"
 
 
 def ask_again(folder: Path) -> None:
-    """Have the step of this folder run again, if it has finished; its receipt and its outputs stand until it has."""
+    """Request a rerun of the step of this folder, if it has finished; its receipt and outputs remain until then."""
     mark = folder / AGAIN
     if mark.is_symlink():
-        mark.unlink()  # what is written there would go wherever it leads
+        mark.unlink()  # writes to it would follow the link
     if refresh(folder / RECEIPT_NAME):
         mark.mkdir(exist_ok=True)
         if is_shared(folder):
@@ -33,7 +33,7 @@ def ask_again(folder: Path) -> None:
 
 
 def look(place: Path | str) -> None:
-    """Bring the receipt of a step in a bucket here, and whether the step is to run again."""
+    """Refresh the receipt of a step in a bucket, and the mark that it is to run again."""
     if not is_shared(place):
         return
     folder = Path(place)
@@ -49,7 +49,7 @@ def _tell_others(folder: Path) -> None:
         try:
             receipt = read_receipt(folder / RECEIPT_NAME)
         except CorruptDataError:
-            return  # nobody takes it for valid
+            return  # it is not valid for any machine
         put(folder / RECEIPT_NAME, receipt.model_copy(update={"again": True}).text())
 
 
@@ -62,12 +62,12 @@ def _says_again(folder: Path) -> bool:
 
 def asked_again(folder: Path | str) -> bool:
     """Whether the step of this folder is to run again although it has a receipt."""
-    # Asked of every step of a build again and again: a Path takes ten times as long as the call.
+    # Called repeatedly for every step of a build: building a Path takes ten times as long as the call.
     return os.path.isdir(f"{folder}/{AGAIN}") and os.path.exists(f"{folder}/{RECEIPT_NAME}")  # noqa: PTH110, PTH112
 
 
 def move_up(written: Path, folder: Path) -> None:
-    """Put every file that a step wrote again in the place of the old one, and flush the new names to the device."""
+    """Replace every old file by its rewritten one, and flush the new names to the device."""
     for path in sorted(written.rglob("*")):
         place = folder / path.relative_to(written)
         if path.is_dir():
@@ -84,7 +84,7 @@ def move_up(written: Path, folder: Path) -> None:
 
 
 def remove_others(folder: Path, kept: Collection[str]) -> None:
-    """Remove every file but `kept`, which an earlier try left, and at last the mark that asked for the step."""
+    """Remove every file but `kept`, left by an earlier attempt, and finally the request."""
     for path in sorted(folder.rglob("*")):
         is_folder = path.is_dir() and not path.is_symlink()
         if not is_folder and path.relative_to(folder).as_posix() not in kept:

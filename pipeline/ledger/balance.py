@@ -1,7 +1,7 @@
 """Accounts that must balance: the output accounts for the input, or the run fails.
 
-An account compares counts, or content (see pipeline/content.py): counts say how much is missing, and content sees
-what counts cannot, one document lost and another doubled.
+An account compares counts, or content (see pipeline/content.py): counts show how much is missing; content also detects
+that one document was lost and another duplicated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Terms = tuple[tuple[str, Any], ...]
 class Check:
     """One identity: two sums that must be equal.
 
-    `blame`: the steps (stage, unit) of which one is wrong if they are not; none: the step whose account it is.
+    `blame`: the steps (stage, unit) of which one is wrong if they differ; empty: the step whose account it is.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Check:
 
     @property
     def difference(self) -> int | ContentSum:
-        """left - right; false when the account balances."""
+        """left - right; falsy if the account balances."""
         left, right = ([value for _, value in terms] for terms in (self.left, self.right))
         return add_up(left) - add_up(right) if self.of_content else sum(left) - sum(right)
 

@@ -1,22 +1,27 @@
-"""Digests of blocks: a step's outputs are compared when another step opens them, the parts that it reads.
+"""Block digests: a step checks the parts of another step's outputs that it reads when it opens them.
 
-Beside a step's outputs lies `.blocks`: for every output, in the order of the receipt, the XXH3-128 of each of its
-blocks of 1 MiB, 16 bytes each; the receipt states the digest of that file. So a reader that needs a slice compares the
-blocks that it touches, and nobody reads a file twice as large as what it wants.
+The file `.blocks` beside a step's outputs holds, for every output in the order of the receipt, the XXH3-128 of each of
+its blocks of 1 MiB, 16 bytes each; the receipt states that file's digest. So a reader of a slice checks only the blocks
+that it touches.
 
     outputs   tokens (2.5 MiB)        ends (8 B)
     .blocks   16 B | 16 B | 16 B      16 B
 
-A process compares a block once, as long as the file stays the same (inode, size, time of change).
+A process checks a block once for as long as the file stays the same (inode, size, time of change).
 
-Of a work folder in a bucket, what a reader needs and this machine has not is fetched here: the blocks of a file that
-are not here yet are a hole, which has another digest than they, as has a block that was damaged.
+In a bucket, blocks that a reader needs and this machine lacks are fetched: missing blocks of a local file are holes,
+whose digests differ as those of damaged blocks do. Files are open with a shared lock while they are read, and a map of
+an open file keeps the lock after it is closed: files that no process has open may be removed at any time, and are
+fetched again (cached.py).
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -25,24 +30,25 @@ from typing import BinaryIO
 import xxhash
 
 from corpusmill.errors import CorruptDataError
-from corpusmill.ledger.receipt import Receipt
+from corpusmill.ledger.cached import fetched_at_once, make_room
+from corpusmill.ledger.lock import is_still
+from corpusmill.ledger.receipt import BLOCKS_NAME, Receipt
 from corpusmill.work_folder import outputs
 from corpusmill.work_folder.moved import moved
 from corpusmill.work_folder.objects import GoneError
 from corpusmill.work_folder.small import is_shared, write_here
 
-BLOCKS_NAME = ".blocks"
 BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 16
 WINDOW_BLOCKS = 8  # mapped at once
-MOST_BLOCKS = 64  # fetched at once
+MOST_BLOCKS = 64  # fetched at once, fewer if the cache is small
 
-_compared: dict[tuple[str, int, int, int], bytearray] = {}
-"""(path, inode, size, time of change) -> a byte per block: 1 once it was right."""
+_checked: dict[tuple[str, int, int, int], bytearray] = {}
+"""(path, inode, size, time of change) -> a byte per block: 1 once its digest matched."""
 
 
 class DamagedStepError(CorruptDataError):
-    """A finished step's output is not what its receipt says. `stage` and `unit` name the step: it has to run again."""
+    """A finished step's output differs from its receipt. `stage` and `unit` name the step, which must run again."""
 
     stage = ""
     unit = ""
@@ -65,44 +71,75 @@ class Blocks:
         if xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks or len(self._digests) != blocks * DIGEST_BYTES:
             raise self._damaged(folder / BLOCKS_NAME, f"{blocks:,} digests of digest {receipt.blocks}")
         if is_shared(folder):
-            os.utime(folder / BLOCKS_NAME)  # the cache lets go of what was opened longest ago
-            for output in receipt.outputs:
-                if output.name not in receipt.given_back:
-                    _make_room(folder / output.name, output.size_bytes)
+            with suppress(FileNotFoundError):
+                os.utime(folder / BLOCKS_NAME)  # the cache evicts the steps that were opened longest ago
 
     def require(self, names: Iterable[str] | None = None) -> None:
-        """Compare some outputs, by default all. DamagedStepError names the first file that differs."""
+        """Check some outputs, by default all. DamagedStepError names the first file that differs."""
         for name in self._first if names is None else names:
-            self.require_bytes(name, 0, self._first[name][1])
+            self.open(name).close()
 
-    def require_bytes(self, name: str, first: int, last: int) -> None:
-        """Compare the blocks of an output that hold bytes [first, last)."""
-        path, size = self.folder / name, self._first[name][1]
+    def kept(self, names: Iterable[str] | None = None) -> Iterator[BinaryIO]:
+        """The same for callers that read by path: outputs of a bucket stay here while these files are open."""
+        for name in self._first if names is None else names:
+            file = self.open(name)
+            if is_shared(self.folder):
+                yield file
+            else:
+                file.close()
+
+    @contextmanager
+    def opened(self, names: Iterable[str] | None = None) -> Iterator[Path]:
+        """Check some outputs, by default all, and keep them on this machine during the `with`; yields the folder."""
+        with ExitStack() as files:
+            for file in self.kept(names):
+                files.enter_context(file)
+            yield self.folder
+
+    def open(self, name: str, first: int = 0, last: int = sys.maxsize) -> BinaryIO:
+        """Open an output after checking the blocks that hold bytes [first, last)."""
+        file = self._opened(name)
         try:
-            status = path.stat()
+            self._compare(name, file, first, last)
+            file.seek(0)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _opened(self, name: str) -> BinaryIO:
+        path, size = self.folder / name, self._first[name][1]
+        if is_shared(path) and name not in self._receipt.given_back:
+            return _kept_here(path, size)
+        try:
+            right = path.stat().st_size == size
         except OSError as error:
             raise self._damaged(path, f"{size:,} bytes") from error
-        if status.st_size != size:
+        if not right:
             raise self._damaged(path, f"{size:,} bytes")
-        compared = _compared.setdefault(_same_file(path, status), bytearray(blocks_of(size)))
+        return path.open("rb", buffering=0)
+
+    def _compare(self, name: str, file: BinaryIO, first: int, last: int) -> None:
+        path, size = self.folder / name, self._first[name][1]
+        compared = _checked.setdefault(_same_file(path, file), bytearray(blocks_of(size)))
         begin, end = first // BLOCK_BYTES, blocks_of(min(last, size))
         if compared.find(0, begin, end) < 0:
             return
         wanted = [number for number in range(begin, end) if not compared[number]]
-        differing = []
-        with path.open("rb", buffering=0) as file:
-            for number, digest in _digests_of(file, wanted, size):
-                if self._is_of(name, number, digest):
-                    compared[number] = 1
-                else:
-                    differing.append(number)
-        if is_shared(path):
+        shared = is_shared(path)
+        differing = [number for number in wanted if shared and _has_hole(file.fileno(), number, size)]
+        for number, digest in _digests_of(file, sorted({*wanted} - {*differing}), size):
+            if self._is_of(name, number, digest):
+                compared[number] = 1
+            else:
+                differing.append(number)
+        if shared:
             moved().add(cache_hits=len(wanted) - len(differing), cache_misses=len(differing))
         elif differing:
             raise self._damaged(path, f"block {differing[0]:,} as written")
         if differing:
-            self._fetch(name, differing)
-            _compared[_same_file(path, path.stat())] = compared
+            self._fetch(name, sorted(differing))
+            _checked[_same_file(path, file)] = compared
             for number in differing:
                 compared[number] = 1
 
@@ -111,11 +148,13 @@ class Blocks:
         return digest == self._digests[place : place + DIGEST_BYTES]
 
     def _fetch(self, name: str, numbers: list[int]) -> None:
-        """Fetch blocks of an output, a request per stretch; each is compared before it is written."""
+        """Fetch blocks of an output, one request per stretch; each is checked before it is written."""
         path, size = self.folder / name, self._first[name][1]
         with path.open("r+b", buffering=0) as file:
-            for begin, end in _stretches(numbers):
-                data = memoryview(self._read(name, begin * BLOCK_BYTES, min(end * BLOCK_BYTES, size)))
+            for begin, end in _stretches(numbers, fetched_at_once(MOST_BLOCKS, BLOCK_BYTES)):
+                first, last = begin * BLOCK_BYTES, min(end * BLOCK_BYTES, size)
+                make_room(path, last - first)
+                data = memoryview(self._read(name, first, last))
                 for number in range(begin, end):
                     block = data[(number - begin) * BLOCK_BYTES : (number - begin + 1) * BLOCK_BYTES]
                     if not self._is_of(name, number, xxhash.xxh3_128_digest(block)):
@@ -124,10 +163,11 @@ class Blocks:
 
     def _are_here(self, receipt: Receipt) -> bool:
         whole = xxhash.xxh3_128_hexdigest(self._digests) == receipt.blocks
-        return whole and (self.folder / BLOCKS_NAME).exists()  # of empty outputs there are none, wherever they are
+        return whole and (self.folder / BLOCKS_NAME).exists()  # empty outputs have no digests, here or in the bucket
 
     def _fetched_digests(self, blocks: int) -> bytes:
         digests = self._read(BLOCKS_NAME, 0, blocks * DIGEST_BYTES) if blocks else b""
+        make_room(self.folder, len(digests))
         write_here(self.folder / BLOCKS_NAME, digests)
         return digests
 
@@ -151,11 +191,17 @@ class Blocks:
         return error
 
 
-def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """(block, its digest) of some blocks, ascending, of a file of `size_bytes`; b"" where it was cut since.
+def _has_hole(descriptor: int, number: int, size_bytes: int) -> bool:
+    """Whether part of a block was never written. Reading a mapped hole on a full tmpfs would be a SIGBUS."""
+    begin, end = number * BLOCK_BYTES, min((number + 1) * BLOCK_BYTES, size_bytes)
+    return os.lseek(descriptor, begin, os.SEEK_HOLE) < end
 
-    A window of several blocks is mapped: reading copies them, which takes twice as long as the digests. A window of one
-    is read: mapping takes 50 us.
+
+def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """(block, its digest) of some blocks, ascending, of a file of `size_bytes`; b"" if it has been truncated since.
+
+    A window of several blocks is mapped, because reading copies them, which takes twice as long as the digests. A
+    window of one is read, because mapping takes 50 us.
     """
     for window, numbers in groupby(wanted, lambda number: number // WINDOW_BLOCKS):
         begin = window * WINDOW_BLOCKS * BLOCK_BYTES
@@ -174,13 +220,22 @@ def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[
                 yield number, xxhash.xxh3_128_digest(view[start : start + BLOCK_BYTES])
 
 
-def _same_file(path: Path, status: os.stat_result) -> tuple[str, int, int, int]:
+def _same_file(path: Path, file: BinaryIO) -> tuple[str, int, int, int]:
+    status = os.fstat(file.fileno())
     return str(path), status.st_ino, status.st_size, status.st_ctime_ns
 
 
-def _make_room(path: Path, size_bytes: int) -> None:
-    """Let a file that is not here be one great hole; other processes may be filling it."""
-    if not path.is_file() or path.stat().st_size != size_bytes:
+def _kept_here(path: Path, size_bytes: int) -> BinaryIO:
+    """Open a file of the cache, which stays while it is open; a missing one is created as a hole that any process may
+    fill.
+    """
+    while True:
+        with suppress(FileNotFoundError):
+            file = path.open("rb", buffering=0)
+            fcntl.flock(file, fcntl.LOCK_SH)
+            if is_still(file, path) and os.fstat(file.fileno()).st_size == size_bytes:
+                return file
+            file.close()
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
@@ -189,11 +244,11 @@ def _make_room(path: Path, size_bytes: int) -> None:
             os.close(descriptor)
 
 
-def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """[begin, end) of stretches of following numbers, each of which is held in memory."""
+def _stretches(numbers: list[int], most: int) -> Iterator[tuple[int, int]]:
+    """[begin, end) of runs of consecutive numbers, at most `most` each, since a run is held in memory."""
     begin = 0
     for at in range(1, len(numbers) + 1):
-        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - begin == MOST_BLOCKS:
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - begin == most:
             yield numbers[begin], numbers[at - 1] + 1
             begin = at
 
@@ -210,7 +265,7 @@ def blocks_of(size_bytes: int) -> int:
 
 
 def read_digests(folder: Path) -> bytes:
-    """What `.blocks` holds; nothing if it is not there."""
+    """The content of `.blocks`; empty if it does not exist."""
     try:
         return (folder / BLOCKS_NAME).read_bytes()
     except FileNotFoundError:

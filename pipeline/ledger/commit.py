@@ -1,4 +1,4 @@
-"""The commit of a step whose work folder is in a bucket: one conditional request, which decides between attempts."""
+"""Commits a step whose work folder is in a bucket: one conditional request decides between attempts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class NotDeterministicError(PermanentError):
 
 
 def commit(receipt: Receipt, folder: Path, *, reuse: bool) -> None:
-    """Make a step's receipt everybody's, unless one that says the same was there first: then that counts.
+    """Publish a step's receipt, unless another attempt has published an equal one: then that one counts.
 
-    The outputs have been sent. What was there when the step began, or nothing, must still be there; of a step that
-    runs every time (not `reuse`), whatever is there is replaced. NotDeterministicError if another attempt made
-    something else, TransientError if others write it again and again.
+    The outputs have been sent before. The receipt in the bucket, if any, must still be the one from before the step; of
+    a step that runs every time (not `reuse`), any receipt is replaced. NotDeterministicError if another attempt made
+    different bytes, TransientError if others keep writing it.
     """
     path = folder / RECEIPT_NAME
     for _ in range(TRIES):
@@ -52,9 +52,9 @@ def commit(receipt: Receipt, folder: Path, *, reuse: bool) -> None:
 
 
 def _require_whole(receipt: Receipt, folder: Path) -> None:
-    """Send again what was collected as garbage while a slow attempt had no receipt."""
-    there = sent(folder, receipt.attempt)
-    lost = [output.name for output in receipt.outputs if there.get(output.name) != output.size_bytes]
+    """Send outputs again that garbage collection removed while a slow attempt had no receipt."""
+    sent_sizes = sent(folder, receipt.attempt)
+    lost = [output.name for output in receipt.outputs if sent_sizes.get(output.name) != output.size_bytes]
     if lost:
         log.warning("%s %s: %d outputs are sent again", receipt.stage, receipt.unit, len(lost))
         send(folder, folder, receipt.attempt, lost)

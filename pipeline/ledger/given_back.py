@@ -1,11 +1,11 @@
 """Freed outputs: deleted because no step needs them, while the receipt of their step remains valid.
 
-The receipt names them first (`given_back`), then they are deleted: whoever is killed in between leaves files that
-nobody misses. Whoever opens one gets DamagedStepError, as for any other output that is gone, and the step runs again:
-its new receipt names none.
+The receipt lists them first (`given_back`), then they are deleted: a process killed in between leaves files that no
+step needs. Opening one raises DamagedStepError, as for any missing output, and the step runs again; its new receipt
+lists none.
 
-A step that reads such outputs holds the lock `.reading` of their stage, shared, while it works. Nothing is given back
-but by whoever holds that lock alone, and who finds it taken leaves the files to the next that asks.
+A step that reads such outputs holds the shared lock `.reading` of their stage while it works. Giving back takes the
+exclusive lock; if it is taken, the files are left for the next check.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ GIVING_LOCK = ".giving_back"
 
 
 def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
-    """Delete the outputs of a finished step whose names match; its receipt as it is then.
+    """Delete the outputs of a finished step whose names match; returns its updated receipt.
 
-    None, and nothing is deleted, if another process has the step's lock, or if the step has no receipt or is to run
-    again. Raises CorruptDataError for a damaged receipt.
+    Returns None and deletes nothing if another process holds the step's lock, or if the step has no receipt or is to
+    run again. Raises CorruptDataError for a damaged receipt.
     """
     with suppress(LockHeldError), held(folder / LOCK_NAME, wait=False):
         path = folder / RECEIPT_NAME
@@ -58,19 +58,19 @@ def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
 
 @contextmanager
 def reading(stage_folder: Path) -> Iterator[None]:
-    """Keep the outputs of a stage from being given back while the body of the `with` runs."""
-    with _lock_file(stage_folder / READING_LOCK) as lock:
+    """Keep the outputs of a stage from being given back during the `with`."""
+    with lock_file(stage_folder / READING_LOCK) as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield
 
 
 @contextmanager
 def nobody_reading(stage_folder: Path) -> Iterator[bool]:
-    """Whether no step reads the outputs of a stage; if so, none begins to while the body of the `with` runs.
+    """Yields whether no step reads the outputs of a stage; if so, none can begin to during the `with`.
 
-    Whoever asks waits for others that do: whom this tells of a reader, that reader comes here after.
+    Callers wait for one another, so a reader that one of them meets will check again after it.
     """
-    with _lock_file(stage_folder / GIVING_LOCK) as turn, _lock_file(stage_folder / READING_LOCK) as lock:
+    with lock_file(stage_folder / GIVING_LOCK) as turn, lock_file(stage_folder / READING_LOCK) as lock:
         fcntl.flock(turn, fcntl.LOCK_EX)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,8 @@ def nobody_reading(stage_folder: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def _lock_file(path: Path) -> Iterator[int]:
+def lock_file(path: Path) -> Iterator[int]:
+    """A descriptor of a lock file, which is created with its folder; closing it frees the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:

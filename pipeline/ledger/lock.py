@@ -7,16 +7,17 @@ import json
 import logging
 import os
 import platform
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from corpusmill.errors import TransientError
 
-LOCK_NAME = ".lock"  # in a step's folder: held by whoever writes into it
-RUN_LOCK = ".run.lock"  # in a dataset's work folder: held by whoever builds or cleans up
+LOCK_NAME = ".lock"  # in a step's folder: held by the process that writes into it
+RUN_LOCK = ".run.lock"  # in a dataset's work folder: held by the process that builds or cleans up
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +28,9 @@ class LockHeldError(TransientError):
 
 @contextmanager
 def held(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock file `path` (flock). If another process holds it, wait, or raise LockHeldError saying who does."""
+    """Hold the lock file `path` (flock). If another process holds it, wait, or raise LockHeldError, which names it."""
     file = _locked(path, wait=wait)
-    while not _is_still(file, path):  # whoever held it removed the folder, and the file that we locked is nobody's
+    while not is_still(file, path):  # the holder removed the folder, so the locked file no longer has a name
         file.close()
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _locked(path, wait=wait)
@@ -62,11 +63,29 @@ def _locked(path: Path, *, wait: bool) -> IO[str]:
     return file
 
 
-def _is_still(file: IO[str], path: Path) -> bool:
+def is_still(file: IO[Any], path: Path) -> bool:
+    """Whether an open file still has its name: it was neither removed nor replaced before it was locked."""
     try:
-        return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed run left in a step's folder; the caller holds its lock."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK_NAME:
+            path.unlink()
+
+
+def held_by(path: Path) -> int:
+    """The process that holds a lock file, or held it when it was killed; 0 if there is none."""
+    try:
+        return int(json.loads(path.read_bytes())["pid"])
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 def _owner(file: IO[str]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import resource
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +16,16 @@ from typing import Any
 
 import xxhash
 
-from corpusmill.errors import CorpusmillError, PermanentError, full_device_explained
+from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, full_device_explained
 from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from corpusmill.ledger.again import AGAIN, ask_again, asked_again, look, move_up, remove_others
-from corpusmill.ledger.blocks import BLOCKS_NAME, Blocks, DamagedStepError, read_digests
+from corpusmill.ledger.blocks import Blocks, DamagedStepError, read_digests
+from corpusmill.ledger.cached import make_room
 from corpusmill.ledger.commit import commit
-from corpusmill.ledger.lock import LOCK_NAME, held
+from corpusmill.ledger.lock import LOCK_NAME, held, remove_unfinished
 from corpusmill.ledger.open_files import open_files
 from corpusmill.ledger.receipt import (
+    BLOCKS_NAME,
     RECEIPT_NAME,
     InputReceipt,
     OutputFile,
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Step:
-    """One unit of one stage, and all that can change its bytes."""
+    """One unit of one stage, and everything that can change its bytes."""
 
     stage: str
     version: int
@@ -54,7 +55,7 @@ class Step:
 
     @classmethod
     def of(cls, receipt: Receipt) -> Step:
-        """The step that a receipt speaks of."""
+        """The step of a receipt."""
         return cls(receipt.stage, receipt.stage_version, receipt.unit, receipt.settings, receipt.inputs)
 
     def fingerprint(self) -> str:
@@ -78,13 +79,13 @@ class Step:
         return Path(self.place(work))
 
     def place(self, work: Path) -> str:
-        """The same as text: to make a Path takes as long as to look for a file."""
+        """The same as text, since building a Path takes as long as a stat call."""
         return f"{work}/{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step's body has to say: totals for the balance, and details for people."""
+    """What a step's body returns: totals for the balance, details for people, and traffic with stores."""
 
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
@@ -103,27 +104,28 @@ def run_once(
 ) -> Path:
     """Return the path of the step's receipt, running `body` only if there is no valid one.
 
-    `body` receives an empty folder and writes the step's outputs there. With `delivers` the outputs are meant for
-    people and stores, and the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt
-    is reused only if every output still has the digest that it states. `versions`: what a new receipt states beside
-    the code's and the libraries'. A step whose outputs were given back (given_back.py) runs.
-    A step that runs although it has a receipt writes beside what it wrote before: others read that until the new
-    files, then the new receipt, take their places. A try that ends before that leaves the step asked for again.
-    A full device becomes StorageFullError, a limit of open files PermanentError; every other error passes through, and
-    leaves no new receipt behind.
+    `body` receives an empty folder and writes the step's outputs there. With `delivers` the outputs are delivered, so
+    the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt is reused only if every
+    output still has the digest that it states. `versions`: added to those of the code and the libraries in a new
+    receipt. A step whose outputs were given back (given_back.py) runs. A step that runs although it has a receipt
+    writes beside its old outputs, which others read until the new files, then the new receipt, replace them. An attempt
+    that ends before that leaves the rerun requested. A full device becomes StorageFullError, a limit of open files
+    PermanentError; every other error passes through, and leaves no new receipt behind.
     """
     folder = step.folder(work)
     with _explained(step, folder), open_files(f"{step.stage} {step.unit}"), _locked(folder):
         receipt_path = folder / RECEIPT_NAME
         refresh(receipt_path, again=True)
         look(folder)
-        receipt = valid_receipt(step, work, verify=verify) if reuse and not asked_again(folder) else None
+        receipt, wrong = _judged(step, work, verify=verify) if reuse and not asked_again(folder) else (None, "")
+        if wrong:
+            log.warning("%s %s runs again: %s in %s", step.stage, step.unit, wrong, folder)
         if receipt and not receipt.given_back:
             log.info("%s %s: reused, %s", step.stage, step.unit, folder.name)
             return receipt_path
         ask_again(folder)
         written = folder / AGAIN if asked_again(folder) else folder
-        _empty(written)
+        remove_unfinished(written)
         started = time.monotonic()
         _forget_peak_memory()
         outcome = body(written)
@@ -151,6 +153,7 @@ def run_once(
         if written != folder:
             move_up(written, folder)
         if receipt.attempt:
+            make_room(folder, sum(output.size_bytes for output in outputs), here=True)
             commit(receipt, folder, reuse=reuse)
         else:
             write_receipt(receipt, folder)
@@ -160,11 +163,18 @@ def run_once(
 
 
 def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | None:
-    """The step's receipt if it can be relied on: same fingerprint, every output there with the stated size, but for
-    those that were given back.
+    """The step's receipt if it is valid: same fingerprint, and every output that was not given back has the stated
+    size.
 
-    With `verify` every output is read, too, and must have the stated digest. What is wrong is logged as a warning, but
-    for a step whose folder another process removes at this moment: the receipt goes first, then the outputs.
+    With `verify` every output is also read, and must have the stated digest.
+    """
+    return _judged(step, work, verify=verify)[0]
+
+
+def _judged(step: Step, work: Path, *, verify: bool) -> tuple[Receipt | None, str]:
+    """(the receipt if it is valid, else None; what is wrong with it or its outputs).
+
+    A step whose folder another process is removing counts as missing, not as wrong: the receipt is removed first.
     """
     place = step.place(work)
     path = f"{place}/{RECEIPT_NAME}"
@@ -172,21 +182,18 @@ def valid_receipt(step: Step, work: Path, *, verify: bool = False) -> Receipt | 
     try:
         receipt = read_receipt(path)
     except FileNotFoundError:
-        return None
+        return None, ""
     except CorpusmillError as error:
-        log.warning("%s %s runs again: %s", step.stage, step.unit, error)
-        return None
-    what = _what_is_wrong(receipt, step, place, verify=verify)
-    if what and os.path.exists(path):  # noqa: PTH110
-        log.warning("%s %s runs again: %s in %s", step.stage, step.unit, what, place)
-    return None if what else receipt
+        return None, str(error)
+    wrong = _what_is_wrong(receipt, step, place, verify=verify)
+    return (None, wrong if os.path.exists(path) else "") if wrong else (receipt, "")  # noqa: PTH110
 
 
 def _what_is_wrong(receipt: Receipt, step: Step, place: str, *, verify: bool) -> str | None:
     if receipt.fingerprint != step.fingerprint():
         return "its receipt was edited"
     if receipt.attempt:
-        # In a bucket; whoever needs an output that is not there notices it.
+        # In a bucket: a missing output is noticed when it is opened.
         if not verify:
             return None
         try:
@@ -199,12 +206,12 @@ def _what_is_wrong(receipt: Receipt, step: Step, place: str, *, verify: bool) ->
 
 
 def _what_is_wrong_here(receipt: Receipt, place: str, *, verify: bool) -> str | None:
-    # A build of many shards looks at a million outputs: a Path of each takes ten times as long.
+    # A build of many shards checks a million outputs: building a Path for each takes ten times as long.
     for output in receipt.outputs:
         if output.name in receipt.given_back:
             continue
-        if _size(f"{place}/{output.name}") != output.size_bytes:
-            return f"{output.name} is not {output.size_bytes:,} bytes"
+        if (size := _size(f"{place}/{output.name}")) != output.size_bytes:
+            return f"{output.name} is {f'{size:,} bytes, not {output.size_bytes:,}' if size >= 0 else 'missing'}"
         if verify and output_file(Path(place, output.name), output.name, output.algorithm) != output:
             return f"{output.name} does not have the digest {output.digest}"
     if verify and xxhash.xxh3_128_hexdigest(read_digests(Path(place))) != receipt.blocks:
@@ -221,7 +228,7 @@ def _size(path: str) -> int:
 
 
 def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFile, ...], bytes]:
-    """Flush every file below `folder` to the device; (what each is, in order of name, what `.blocks` holds)."""
+    """Flush every file below `folder` to the device; returns (outputs in order of name, content of `.blocks`)."""
     folders = {folder}
     outputs: list[OutputFile] = []
     digests: list[bytes] = []
@@ -248,15 +255,6 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFi
     return tuple(outputs), b"".join(digests)
 
 
-def _empty(folder: Path) -> None:
-    """Remove what a killed run left."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != LOCK_NAME:
-            path.unlink()
-
-
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
@@ -268,18 +266,18 @@ def _locked(folder: Path) -> Iterator[None]:
 def _explained(step: Step, folder: Path) -> Iterator[None]:
     what = f"no space left while {step.stage} {step.unit} wrote its outputs"
     next_step = "free space or move work_folder to a larger disk, then run again: finished steps are reused"
-    try:
-        with full_device_explained(what, where=folder, next_step=next_step):
+    with full_device_explained(what, where=folder, next_step=next_step):
+        try:
             yield
-    except PermanentError as error:
-        # Add where the step's evidence (a quarantine file, a partial output) can be looked at.
-        evidence = folder / AGAIN if asked_again(folder) else folder
-        error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {evidence}"))
-        raise
+        except (PermanentError, StorageFullError) as error:
+            # Add where to find the step's evidence (a quarantine file, a partial output).
+            evidence = folder / AGAIN if asked_again(folder) else folder
+            error.details = (*error.details, ("step", f"{step.stage} {step.unit}, {evidence}"))
+            raise
 
 
 def _forget_peak_memory() -> None:
-    """Reset the kernel's high-water mark, so that it speaks of this step alone (Linux only)."""
+    """Reset the kernel's high-water mark, so that it covers this step only (Linux only)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -287,9 +285,13 @@ def _forget_peak_memory() -> None:
 
 
 def _peak_memory_bytes() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
+    return peak_memory_bytes("self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def peak_memory_bytes(process: int | str) -> int:
+    """The peak memory of a running process since its step began; 0 where it is unknown (other systems than Linux)."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return 0

@@ -1,4 +1,4 @@
-"""How many files a process may have open: every memory map holds one."""
+"""The limit of open files of a process: every memory map counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENOUGH = 65_536  # the limit is not raised beyond it: some programs close every 
 
 @contextmanager
 def open_files(what: str) -> Iterator[None]:
-    """Raise the process's limit as far as it may be raised; PermanentError if `what` needs more than that."""
+    """Raise the process's limit as far as allowed; PermanentError if `what` needs more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < most:

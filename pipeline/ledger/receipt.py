@@ -20,6 +20,7 @@ from corpusmill.fingerprint import Algorithm, file_digests, fingerprint
 from corpusmill.version import __version__
 
 RECEIPT_NAME = "receipt.json"
+BLOCKS_NAME = ".blocks"  # beside it, see blocks.py
 
 # Libraries whose version can change a step's bytes; receipts record what was installed.
 WITNESSED_LIBRARIES = (
@@ -40,8 +41,8 @@ WITNESSED_LIBRARIES = (
 class OutputFile(BaseModel):
     """One file that a step wrote: its name relative to the step's folder, its size, its digest.
 
-    The digest is `sha256:<64 hex digits>` of what people and stores receive, `xxh3_128:<32 hex digits>` of what only
-    the next step reads (decisions/0004-two-digests.md).
+    The digest is `sha256:<64 hex digits>` for delivered files, `xxh3_128:<32 hex digits>` for files that only later
+    steps read (engine/decisions/0004-two-digests.md).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +53,7 @@ class OutputFile(BaseModel):
 
     @property
     def algorithm(self) -> Algorithm:
-        """Which digest it is."""
+        """The algorithm of `digest`."""
         return "sha256" if self.digest.startswith("sha256:") else "xxh3_128"
 
     @property
@@ -74,9 +75,11 @@ def output_file_and_blocks(path: Path, name: str, algorithm: Algorithm) -> tuple
     return OutputFile(name=name, size_bytes=path.stat().st_size, digest=f"{algorithm}:{digest}"), blocks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(
+    slots=True, unsafe_hash=True
+)  # a frozen one takes three times as long to create, and a build creates millions
 class InputReceipt:
-    """A step that this one read from, and the digest its receipt had then. A build makes millions."""
+    """A step that this one read from, and the digest its receipt had then."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -88,13 +91,12 @@ class InputReceipt:
 class Receipt(BaseModel):
     """The receipt of one step.
 
-    `counts` are plain totals that the balance is drawn from; `details` may hold anything else that is a function of
-    the data (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the
-    wire), `versions` and `inputs` say how the step came about and are outside the digest, and so is `given_back`: the
-    names of outputs that were deleted since because no step needs them (given_back.py). In a bucket, `attempt` is the
-    name below which the outputs lie, and `again` says that the step is to run again (again.py). `blocks` is the
-    XXH3-128 of the outputs' block digests (blocks.py), `seal` that of the file's text without it: a receipt that was
-    damaged or edited is none.
+    `counts` are plain totals that the balance uses; `details` may hold anything else that is a function of the data
+    (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the wire), `versions`
+    and `inputs` describe the run and are outside the digest, and so is `given_back`: the names of outputs that were
+    deleted since because no step needs them (given_back.py). In a bucket, `attempt` is the name below which the outputs
+    are, and `again` requests a rerun (again.py). `blocks` is the XXH3-128 of the outputs' block digests (blocks.py),
+    `seal` that of the file's text without it: a receipt that was damaged or edited is invalid.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -120,7 +122,7 @@ class Receipt(BaseModel):
 
     @cached_property
     def digest(self) -> str:
-        """64 hex digits over what the step made: equal digests mean equal outputs."""
+        """64 hex digits over stage, counts, details and outputs: equal digests mean equal outputs."""
         return fingerprint(
             {
                 "stage": self.stage,
@@ -131,29 +133,31 @@ class Receipt(BaseModel):
         )
 
     def text(self) -> bytes:
-        """What its file holds: JSON, sealed."""
+        """The content of its file: JSON, sealed."""
         from msgspec.json import format as format_json  # receipts are written where steps run, and read everywhere
 
         values = self.model_dump(mode="json") | {"seal": ""}
-        # json.dumps with an indent is Python; without, it is C, and msgspec indents its lines as it would.
+        # json.dumps is slow with an indent (Python) and fast without (C); msgspec indents exactly as it would.
         unsealed = format_json(json.dumps(values, sort_keys=True, ensure_ascii=False).encode(), indent=1) + b"\n"
         return unsealed.replace(_sealed_with(""), _sealed_with(xxhash.xxh3_128_hexdigest(unsealed)))
 
 
 def _sealed_with(seal: str) -> bytes:
-    return b'\n "seal": "%s"' % seal.encode()  # one space: of the object itself, and no string holds a line feed
+    return (
+        b'\n "seal": "%s"' % seal.encode()
+    )  # one space of indent: the object's own key; strings hold no raw line feed
 
 
 AnyReceipt = TypeVar("AnyReceipt", bound="Receipt")
 
 
 def read_receipt(path: Path | str) -> Receipt:
-    """Read a receipt; CorruptDataError if the file is not one, or not the one that was written."""
+    """Read a receipt; CorruptDataError if the file is malformed or does not match its seal."""
     return read_receipt_as(Receipt, path)
 
 
 def read_receipt_as(kind: type[AnyReceipt], path: Path | str) -> AnyReceipt:
-    """The same, as a class that takes less of it than `Receipt`; the seal is that of the whole file."""
+    """The same, as a class with fewer fields than `Receipt`; the seal covers the whole file."""
     text = _read(path)
     receipt = _parsed(kind, text, path)
     seal = xxhash.xxh3_128_hexdigest(text.replace(_sealed_with(receipt.seal), _sealed_with("")))
@@ -161,7 +165,7 @@ def read_receipt_as(kind: type[AnyReceipt], path: Path | str) -> AnyReceipt:
         raise CorruptDataError(
             "a receipt does not match its seal",
             where=path,
-            expected=f"seal {seal}, of what it says",
+            expected=f"seal {seal}, computed from the file",
             got=f"seal {receipt.seal}" if receipt.seal else "no seal: an earlier version wrote it",
             next_step="run again: the step reruns",
         )
@@ -169,14 +173,21 @@ def read_receipt_as(kind: type[AnyReceipt], path: Path | str) -> AnyReceipt:
 
 
 def parse_receipt(path: Path) -> Receipt:
-    """Read a receipt, sealed or not; CorruptDataError if the file is not one."""
+    """Read a receipt, sealed or not; CorruptDataError if the file is malformed."""
     return _parsed(Receipt, _read(path), path)
 
 
 def _read(path: Path | str) -> bytes:
-    # A build reads a hundred thousand: a buffer and a Path of each take as long as reading it.
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.read()
+    # A build reads a hundred thousand: creating a file object and a Path takes as long as reading one.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size_bytes = os.fstat(descriptor).st_size
+        text = os.read(descriptor, size_bytes)
+        while len(text) < size_bytes and (more := os.read(descriptor, size_bytes)):
+            text += more
+        return text
+    finally:
+        os.close(descriptor)
 
 
 def _parsed(kind: type[AnyReceipt], text: bytes, path: Path | str) -> AnyReceipt:
@@ -195,7 +206,7 @@ def _parsed(kind: type[AnyReceipt], text: bytes, path: Path | str) -> AnyReceipt
 def write_receipt(receipt: Receipt, folder: Path, *, finished_ns: int | None = None) -> Path:
     """Write `receipt`, sealed, into `folder`: to the device first, then by atomic rename.
 
-    `finished_ns`: the file's time of change, which says when the step finished; by default now.
+    `finished_ns`: the file's modification time, which states when the step finished; by default now.
     """
     path = folder / RECEIPT_NAME
     temporary = folder / f".{RECEIPT_NAME}"

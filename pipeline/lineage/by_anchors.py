@@ -1,11 +1,10 @@
-"""The first place of a window, by the anchors that found it to be a duplicate.
+"""Finds the first place of a window by the anchors that found it to be a duplicate.
 
 Equal windows have equal anchors at equal offsets, and the first of equal windows is always owned by an anchor
-(dedup/anchors.py). So a window's first occurrence is beside one of the anchors with its anchor's hash: in every earlier
-shard one bucket of 4,096 is read, and what it proposes is compared byte for byte.
+(dedup/anchors.py). So a window's first occurrence is at one of the anchors with its anchor's hash: in every earlier
+shard one bucket of 4,096 is read, and its candidates are compared byte for byte.
 
-Price: the anchors of at most 2 L bytes, 1/4096 of all anchors, and 2 L bytes of every text that they propose. Nothing
-is scanned.
+Price: the anchors of at most 2 L bytes, 1/4096 of all anchors, and 2 L bytes of text per candidate. No text is scanned.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from corpusmill.lineage.shards import EarlierShard
 
 
 class AnchorFinder:
-    """An occurrences.Finder for one document. `anchors`: those of each of its shards."""
+    """An occurrences.Finder for one document. `anchors`: those of each shard of the passage."""
 
     def __init__(self, of: Passage, anchors: Sequence[Anchors]) -> None:
         self._of = of
@@ -36,7 +35,7 @@ class AnchorFinder:
                 start = self._equal_window(position, first, first + (place & 1023), shard, earlier)
                 if start is not None:
                     return start, shard, earlier - position + start
-        if len(repeats):  # equal to a window a period before it, which needs its own anchor to be found
+        if len(repeats):  # equal to a window a period before it, which has the anchor
             start = low + int(repeats[0, 0])
             return self(start, start)
         return None

@@ -1,4 +1,4 @@
-"""The first place of a window, by suffix arrays: every place of a string is one stretch of ranks.
+"""Finds the first place of a window by suffix arrays: all places of a string are one range of ranks.
 
 Price: for each window tried, two binary searches in the table of every earlier shard (2 log2 n comparisons of L bytes),
 and the pointers of all its places; the first window tried is nearly always the answer.
@@ -14,7 +14,7 @@ from corpusmill.lineage.shards import EarlierShard
 
 
 class SuffixFinder:
-    """An occurrences.Finder for one document. `ordered`: the text and the table of each of its shards."""
+    """An occurrences.Finder for one document. `ordered`: the text and the table of each shard of the passage."""
 
     def __init__(self, of: Passage, ordered: Sequence[SortedShard]) -> None:
         self._of = of

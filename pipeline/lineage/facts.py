@@ -1,4 +1,4 @@
-"""What lineage finds: plain frozen values. A span [from, to) counts from 0 and leaves `to` out; lines count from 1."""
+"""Results of lineage: plain frozen values. A span [from, to) counts from 0 and excludes `to`; lines count from 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EOT, BOS, PADDING = "EOT", "BOS", "padding"
 class SourceDocument:
     """A document: its line in a source file, its id ("" if it has none), and its ordinal in its shard.
 
-    `reference`: the one of `dedup.against` that the file and the shard are of; "" for a document of the dataset.
+    `reference`: the entry of `dedup.against` that the file and the shard belong to; "" for the dataset's own documents.
     """
 
     source: str
@@ -27,11 +27,11 @@ class SourceDocument:
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens of one document that stand in a record; none of a document that is there as special tokens alone.
+    """Tokens of one document in a record; empty for a document that has only special tokens there.
 
-    record_tokens    where they stand in the record (numpy: in the file)
+    record_tokens    their positions in the record (numpy: in the file)
     document_tokens  which of the document's tokens they are
-    text_bytes       the bytes they stand for, as spans of the document's original text; several where duplicates
+    text_bytes       their bytes, as spans of the document's original text; several where duplicates
                      were cut out between them
     preview          the beginning of their text, for people
     """
@@ -56,7 +56,7 @@ class RecordTrace:
     """A record of an export and what it is made of, in order.
 
     `record_tokens` are the positions that the record covers: from 0 to its length. numpy files have no records; theirs
-    is the stretch of one document, counted from the file's first token.
+    are the positions of one document in the file.
     """
 
     export: str
@@ -68,9 +68,9 @@ class RecordTrace:
 
 @dataclass(frozen=True)
 class Holding:
-    """A record that holds tokens of a document; the arguments of `trace` that lead back to it, and both spans.
+    """A record that holds tokens of a document: the arguments of `trace` that lead back to it, and both spans.
 
-    Both are empty for a document without tokens, of which the record holds the special tokens, if any.
+    Both spans are empty for a document without tokens, of which the record holds only special tokens.
     """
 
     export: str
@@ -82,7 +82,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A stretch of a document's text that stands earlier, in a reference or in the dataset: where it does so first."""
+    """A span of a document's text that occurs earlier, in a reference or in the dataset, and its first occurrence."""
 
     text_bytes: Span
     earlier: SourceDocument
@@ -93,8 +93,8 @@ class Occurrence:
 class Duplicate:
     """A duplicate range of a document's text, cut at whole characters, and the earlier text that covers it.
 
-    One range may repeat several documents: it is made of all windows that occurred earlier. Only what `fuzzy_share`
-    took out between repeats is covered by no occurrence.
+    One range may repeat several documents, since it unites all windows that occurred earlier. Only text that
+    `fuzzy_share` removed between repeats is covered by no occurrence.
     """
 
     text_bytes: Span
@@ -105,8 +105,8 @@ class Duplicate:
 class Located:
     """What became of a document: its size, its duplicates, and every record that holds it.
 
-    `removed_bytes` is 0 where duplicates are only annotated. `too_short_for` is the setting that left the document out.
-    `rewritten_bytes`: of the text that a step gave it after deduplication, None if none did.
+    `removed_bytes` is 0 where duplicates are only annotated. `too_short_for` is the setting that dropped the document.
+    `rewritten_bytes`: the size of the text that a step gave it after deduplication, None if none did.
     """
 
     document: SourceDocument
@@ -164,7 +164,7 @@ class DroppedLine:
 
 @dataclass(frozen=True)
 class VerifiedRecords:
-    """Records that were made again from their source and found equal: how many of each export, and what it took."""
+    """Records that were rebuilt from their source and are equal: their number by export, and what was read for it."""
 
     records: dict[str, int]
     tokens: int

@@ -1,4 +1,4 @@
-"""From a source document to every record that holds tokens of it, or to why there is none."""
+"""Finds every record with tokens of a source document, or why there is none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LeftOut = ContaminatedLine | DroppedLine
 def locate(build: Build, source: str, line: int) -> Located | LeftOut | RejectedLine:
     """What became of line `line` (from 1) of a source file, named as in the dataset or by its location.
 
-    Raises PermanentError for a file or a line that is not there.
+    Raises PermanentError for an unknown file or line.
     """
     number, name, line = place_of_line(build, source, line)
     shards = Shards(build)
@@ -49,7 +49,7 @@ def locate_id(build: Build, document_id: str) -> tuple[Located | LeftOut, ...]:
     """What became of every document with this id, in dataset order; ids need not be unique.
 
     Raises PermanentError if no document has it. Price: one pass over the ends of all ids (8 bytes a document; 10
-    million a second) and over those ids that are as long.
+    million a second) and over ids of the same length.
     """
     wanted = document_id.encode()
     located: list[Located | LeftOut] = []
@@ -104,7 +104,7 @@ def _covered(spans: list[Span]) -> int:
 
 
 def _too_short_for(selection: SelectionConfig, kept_bytes: int) -> str:
-    """The setting that took the tokens of a document with text; "" if none did."""
+    """The setting that dropped a document with text; "" if none did."""
     for name, least in selection.model_dump(exclude_none=True).items():
         if name == "minimum_tokens" or kept_bytes < least:
             return f"selection.{name}: {least}"
@@ -140,7 +140,7 @@ def _left_out(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], boo
 
 
 def _dropped(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[DroppedLine]:
-    """The documents of a shard that steps dropped, of those that are wanted."""
+    """The documents of a shard that steps dropped, filtered by `wanted`."""
     import orjson
 
     from corpusmill.stages.answered import DROPPED
@@ -158,7 +158,7 @@ def _dropped(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool
 
 
 def _contaminated(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[ContaminatedLine]:
-    """The documents of a shard that were left out, of those whose hits are wanted."""
+    """The documents of a shard that decontamination removed, filtered by `wanted`."""
     import orjson
 
     from corpusmill.stages.decontaminate import HITS

@@ -1,9 +1,9 @@
-"""Which earlier text a duplicate range repeats: found again through the dataset's index.
+"""Finds the earlier text that a duplicate range repeats, through the dataset's index.
 
 A repeat is a union of windows of L = minimum_bytes bytes that occurred earlier. A Finder (by_anchors.py,
-by_suffixes.py) finds the first place of one of them; from there on the texts are compared byte for byte as far as they
-agree, and the search goes on behind that. What was taken out of a document is nearly a repeat (cut at whole
-characters), parts of one (`keep: every_string`), or several and what lies between them (`fuzzy_share`).
+by_suffixes.py) finds the first place of one of them; from there the texts are compared byte for byte as far as they
+agree, and the search continues behind that. A removed range is a repeat cut at whole characters, parts of a repeat
+(`keep: every_string`), or several repeats with the text between them (`fuzzy_share`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPARE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Passage:
-    """A document and what stands before it: the shards before its own, and its own up to it.
+    """A document and everything before it: the shards before its own, and its own shard up to it.
 
     before      the shards of references and of the dataset, in order
     shard       the document's own
@@ -40,7 +40,7 @@ class Passage:
 
     @property
     def shards(self) -> list[EarlierShard]:
-        """In order; the document is in the last."""
+        """All shards in order; the last one holds the document."""
         return [*self.before, self.shard]
 
 
@@ -57,7 +57,7 @@ def passage(shards: Shards, shard: DeduplicatedShard, ordinal: int, minimum_byte
 
 
 def duplicates(of: Passage, ordinal: int, first_window: Finder) -> tuple[Duplicate, ...]:
-    """The document's duplicate ranges, each with the earlier text that covers what of it is repeated, in order."""
+    """The document's duplicate ranges, each with the earlier text that covers its repeated parts, in order."""
     shard = of.shard
     repeats = shard.repeats(ordinal)
     ends = [end for _, end in repeats]
@@ -72,11 +72,11 @@ def duplicates(of: Passage, ordinal: int, first_window: Finder) -> tuple[Duplica
 
 
 def _cover(of: Passage, repeat: Span, cut: Span, first_window: Finder) -> Iterator[Occurrence]:
-    """Earlier text for what of `cut` lies in `repeat`; a stretch may begin before it and end behind it."""
+    """Earlier text for the part of `cut` within `repeat`; an occurrence may begin before it and end behind it."""
     first, last = repeat
     covered = max(first, cut[0])
     while covered < min(last, cut[1]):
-        # Some window that occurred earlier holds the first byte that is not covered yet.
+        # Some earlier window holds the first uncovered byte.
         low = max(first, covered - of.minimum_bytes + 1)
         high = min(covered, last - of.minimum_bytes)
         window = first_window(low, high)

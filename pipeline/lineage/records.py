@@ -1,7 +1,7 @@
 """The place of each record in the shuffled order: file and record to shard and ordinal, and back.
 
-Both ways are arithmetic on counts in receipts until a single cell is left: a cell's rows (24 bytes a record) are read,
-and for numpy summed up; a cell is bounded by shuffle.memory, so this does not grow with the dataset.
+Both directions are arithmetic on counts in receipts down to a single cell, whose rows (24 bytes a record) are read, and
+for numpy summed up; shuffle.memory bounds a cell, so this does not grow with the dataset.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from corpusmill.lineage.stream import Stretch, context_stretches, document_stret
 from corpusmill.stages import layout, scatter
 from corpusmill.stages.upload import destination_folder
 from corpusmill.storage import is_local
+from corpusmill.work_folder.small import is_shared
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
-# What a file set adds to the name of its plan; megatron and nanoset write several files per output.
+# Endings that files add to the name of their output; megatron and nanoset write several files per output.
 ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy")
 
 
@@ -60,14 +61,21 @@ def _bare(name: str) -> str:
     return name.removesuffix(ending)
 
 
-def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
+def export_folder(build: Build, export: str, output: layout.OutputPlan, *endings: str) -> Path:
     """The folder below which `output.name` lies: in the work folder, or once it was given back, at a destination.
 
+    Of a work folder in a bucket its files are fetched, those with `endings` or all. Nothing else is compared: an export
+    may have gigabytes, of which the caller reads a few records.
     PermanentError if it was given back and no destination is a folder.
     """
     unit = layout.unit_of(build, export, output)
-    if not build.receipt("export", unit).given_back:
-        return build.step_folder("export", unit) / export
+    receipt = build.receipt("export", unit)
+    if not receipt.given_back:
+        folder = build.step_folder("export", unit)
+        if is_shared(folder):
+            files = {f"{export}/{output.name}{ending}" for ending in endings or ("", *ENDINGS)}
+            build.folder("export", unit, *(file.name for file in receipt.outputs if file.name in files))
+        return folder / export
     for destination in (destination_folder(build, unit) for unit in build.units("upload")):
         if is_local(destination):
             return Path(destination, export)
@@ -83,7 +91,7 @@ def export_folder(build: Build, export: str, output: layout.OutputPlan) -> Path:
 def record_stretches(
     shards: Shards, export: str, output: layout.OutputPlan, record: int
 ) -> tuple[Shard, int, list[Stretch]]:
-    """(the shard that a record comes from, the record's ordinal there, what stands in it, in order).
+    """(the shard that a record comes from, the record's ordinal there, its stretches in order).
 
     For numpy, `record` is a position in the file, and the stretches are those of the document that has it.
     """
@@ -128,7 +136,7 @@ def _shown_stretches(
 
 
 def _specials_around(build: Build, tokens: int) -> tuple[bool, bool]:
-    """Whether BOS and EOT stand around a whole document of so many tokens."""
+    """Whether a whole document of `tokens` tokens has BOS and EOT."""
     framing = build.config.framing
     framed = tokens > 0 or framing.empty_documents == "eod"
     return framing.bos and framed, framing.eod and framed
@@ -202,7 +210,7 @@ def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Hold
 def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: list[int]) -> list[tuple[int, int]]:
     """(cell, row) of some records of a shard, by their ordinals; `draws` are their numbers in the order of drawing.
 
-    The cells are drawn again (10 ns per record of the shard), and only their rows are looked through.
+    The cells are drawn again (10 ns per record of the shard), and only their rows are searched.
     """
     drawn = scatter.cells_of_records(build, kind, shard.number, max(draws, default=-1) + 1)
     cells = drawn[draws].tolist() if draws else []

@@ -26,7 +26,7 @@ PART_COLUMNS = ("of the document", "bytes of its text", "source", "id", "text")
 
 
 def render_trace(traced: RecordTrace) -> str:
-    """A record and what it is made of, a line a part."""
+    """A record and its parts, one per line."""
     documents = len({part.document.ordinal for part in traced.parts if isinstance(part, Piece)})
     first, last = traced.record_tokens
     head = (
@@ -37,7 +37,7 @@ def render_trace(traced: RecordTrace) -> str:
 
 
 def part_row(part: Piece | Special, shift: int = 0) -> tuple[str, ...]:
-    """Where a part stands, `shift` positions further on than in the record, and the PART_COLUMNS."""
+    """The span of a part, shifted by `shift` positions, and the PART_COLUMNS."""
     first, last = part.record_tokens
     if isinstance(part, Special):
         return (_span((first + shift, last + shift)), part.what)
@@ -52,7 +52,7 @@ def part_row(part: Piece | Special, shift: int = 0) -> tuple[str, ...]:
 
 
 def render_located(entry: Located | ContaminatedLine | DroppedLine | RejectedLine) -> str:
-    """A document, what was found twice in it, and its records; or why its line is none."""
+    """A document, its duplicates and its records; or why its line is not in the dataset."""
     if isinstance(entry, ContaminatedLine):
         items = [
             (
@@ -139,7 +139,7 @@ def _records(records: Sequence[Holding]) -> list[str]:
 
 
 def render_verified(verified: VerifiedRecords) -> str:
-    """How many records were compared, and with what."""
+    """How many records were compared, with how many documents and source files."""
     by_export = ", ".join(f"{export} {count:,}" for export, count in verified.records.items())
     return (
         f"{number_of(sum(verified.records.values()), 'record')} ({by_export}) rebuilt from "
@@ -167,7 +167,7 @@ def number_of(count: int, what: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Text from outside as one line that neither moves the cursor nor looks like another line."""
+    """Untrusted text as one line, with control characters escaped."""
     return visible(text).replace("\n", r"\n").replace("\t", r"\t")
 
 

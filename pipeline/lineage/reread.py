@@ -1,4 +1,4 @@
-"""Read documents again from their source files and tokenize them again."""
+"""Reads documents again from their source files and tokenizes them again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Token
             expected=f"an object with a text at {source.text_field!r}",
             got=f"{type(error).__name__}: {error}",
         ) from error
-    if ordinal in shard.text.rewritten:  # by a step: what it made of the line's text is what was indexed
+    if ordinal in shard.text.rewritten:  # a step changed the line's text before it was indexed
         text = shard.text.document_bytes(ordinal)
     first, last = shard.text_span(ordinal)
     identity = record.get(source.id_field)

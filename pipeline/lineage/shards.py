@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Shards:
-    """The shards of a build, each opened once: a map holds a file descriptor, and there are not many."""
+    """The shards of a build, each opened once, since every map holds a file descriptor."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
@@ -36,12 +36,12 @@ class Shards:
 
     @cached_property
     def references(self) -> list[ReferenceShard]:
-        """The shards of references, which stand before the dataset's."""
+        """The shards of references, which come before the dataset's."""
         return [ReferenceShard(self.build, unit) for unit in self.build.units("reference")]
 
 
 class EarlierShard(ABC):
-    """What is asked of a shard in which the first place of a text may be."""
+    """The interface of a shard that may hold the first place of a text."""
 
     def __init__(self, build: Build, name: str) -> None:
         self.build = build
@@ -63,7 +63,7 @@ class EarlierShard(ABC):
         """Where a document comes from."""
 
     def text_span(self, ordinal: int) -> Span:
-        """Where a document's text stands in the text shard's `tokenized`."""
+        """The span of a document's text in the text shard's `tokenized`."""
         start, end = self.text.bounds(ordinal, 1).tolist()
         return start + 1, end
 
@@ -104,7 +104,7 @@ class DeduplicatedShard(EarlierShard):
         return SourceDocument(name, lines_before + line + 1, self.ids[ordinal], self.number, ordinal)
 
     def place_in_file(self, source: str) -> tuple[str, int]:
-        """(name of the file, its lines before) of a source of this shard, which may be a part of a file."""
+        """(name of the file, lines before the part) of a source of this shard, which may be a part of a file."""
         if source not in self._places:
             self._places[source] = file_of_part(self.build, self.number, source)
         return self._places[source]
@@ -118,11 +118,11 @@ class DeduplicatedShard(EarlierShard):
         return self._ranges(self._cut_ranges, ordinal)
 
     def repeats(self, ordinal: int) -> list[Span]:
-        """What of a document's text occurred earlier, to the byte, whatever of it was taken out; ascending, apart."""
+        """The spans of a document's text that occurred earlier, to the byte, removed or not; ascending, apart."""
         return self._ranges(self._repeats, ordinal)
 
     def kept(self, ordinal: int) -> list[Span]:
-        """What of a document's text was not taken out, as spans of its text."""
+        """The spans of a document's text that were not removed."""
         first, last = self.text_span(ordinal)
         removing = self.build.config.dedup.mode == "remove"
         return kept_spans(last - first, self.duplicates(ordinal) if removing else [])
@@ -137,7 +137,7 @@ class DeduplicatedShard(EarlierShard):
     def _repeats(self) -> NDArray[np.uint64]:
         from corpusmill.stages.union import REMOVE_RANGES, repeats_of
 
-        if self.build.config.dedup.keep == "every_string":  # remove_ranges leaves out the copies that stay
+        if self.build.config.dedup.keep == "every_string":  # remove_ranges lacks the copies that are kept
             return repeats_of(self.build, self.name)
         return self._mapped_ranges("union", REMOVE_RANGES)
 
@@ -155,7 +155,7 @@ class DeduplicatedShard(EarlierShard):
 
 
 class Shard(DeduplicatedShard):
-    """A shard with the documents and texts that were tokenized, and everything else that lineage asks for.
+    """A shard with the documents and texts that were tokenized, and everything else that lineage needs.
 
     Each file is mapped when it is first needed.
     """
@@ -196,7 +196,7 @@ class Shard(DeduplicatedShard):
 
     @cached_property
     def shown(self) -> TokenShard:
-        """The documents as the dataset shows them, of which its records are; without a budget each once."""
+        """The documents as often as the dataset shows them, of which records are made; without a budget each once."""
         from corpusmill.stages.budget import shown_shard
 
         return shown_shard(self.build, self.name, self.tokens)
@@ -229,7 +229,7 @@ class Shard(DeduplicatedShard):
 def place_of_line(build: Build, source: str, line: int) -> tuple[int, str, int]:
     """(shard, name there, line there) of line `line` (from 1) of a source file, by its name or its location.
 
-    A line past the end of a file that was cut comes as one past the end of its last part. PermanentError with the
+    A line past the end of a file in parts is returned as a line past the end of its last part. PermanentError with the
     nearest names if there is no such file.
     """
     number, name = shard_of_source(build, source)

@@ -18,7 +18,7 @@ from corpusmill.tokens.packing import ContextPlan, Packing
 class Stretch:
     """Positions [first, last) of a record: tokens of a document from `document_first` on, or special ones.
 
-    Of a document without tokens it is empty, and stands where they would.
+    For a document without tokens it is empty, at the place where they would be.
     """
 
     first: int
@@ -45,19 +45,19 @@ class Stream:
         return int(self._ends[ordinal]) - (int(self._ends[ordinal - 1]) if ordinal else 0)
 
     def rank(self, ordinal: int) -> int:
-        """How many documents with tokens stand before this one."""
+        """The number of documents with tokens before this one."""
         return ordinal - bisect_left(self._empty, ordinal)
 
 
 def context_stretches(plan: ContextPlan, packing: Packing, ends: NDArray[np.uint64], context: int) -> list[Stretch]:
-    """What stands in a context, in order: neighbouring special tokens of one kind are one stretch only if padding."""
+    """The stretches of a context, in order; only padding tokens are merged into one stretch."""
     stretches: list[Stretch] = []
     position = 0
     before = len(packing.before)
     for piece in range(int(plan.bounds[context]), int(plan.bounds[context + 1])):
         ordinal, first, size = int(plan.documents[piece]), int(plan.firsts[piece]), int(plan.sizes[piece])
         tokens = int(ends[ordinal]) - (int(ends[ordinal - 1]) if ordinal else 0)
-        start = position - first  # where the document's slot 0 would stand
+        start = position - first  # where the document's slot 0 would be
         specials = [*packing.before, *packing.behind]
         slots = [*range(before), *(before + tokens + place for place in range(len(packing.behind)))]
         held = [
@@ -75,7 +75,7 @@ def context_stretches(plan: ContextPlan, packing: Packing, ends: NDArray[np.uint
 
 
 def document_stretches(ordinal: int, tokens: int, *, bos: bool = False, eot: bool = True) -> list[Stretch]:
-    """A record that is a whole document (Megatron, Nanoset), with BOS before it and EOT after it if they are there."""
+    """A record that is a whole document (Megatron, Nanoset), with its BOS and EOT, if any."""
     document = _tokens_within(ordinal, tokens, int(bos), 0, tokens + bos)
     return [
         *([Stretch(0, 1, special=BOS)] if bos else []),
@@ -85,7 +85,7 @@ def document_stretches(ordinal: int, tokens: int, *, bos: bool = False, eot: boo
 
 
 def file_stretches(ordinal: int, tokens: int, eot: int, size: int) -> list[Stretch]:
-    """A document with its EOT before it, at position `eot` of a file of `size` positions: as much as the file has.
+    """A document with its EOT before it, at position `eot` of a file of `size` positions, cut to the file.
 
     `eot` is negative when the file before this one holds the beginning.
     """
@@ -95,7 +95,7 @@ def file_stretches(ordinal: int, tokens: int, eot: int, size: int) -> list[Stret
 
 
 def cut_stretches(stretches: list[Stretch], first: int, last: int) -> list[Stretch]:
-    """As much of the stretches of a record as its positions [first, last) hold; there is at least one such position."""
+    """The stretches of a record, cut to its positions [first, last), which are not empty."""
     cut = []
     for stretch in stretches:
         low, high = max(first, stretch.first), min(last, stretch.last)
@@ -107,7 +107,7 @@ def cut_stretches(stretches: list[Stretch], first: int, last: int) -> list[Stret
 
 
 def _tokens_within(ordinal: int, tokens: int, start: int, first: int, last: int) -> list[Stretch]:
-    """The tokens of a document that begins at position `start`, as far as they lie in [first, last)."""
+    """The tokens of a document that begins at position `start`, cut to [first, last)."""
     if not tokens:
         place = min(max(start, first), last)
         return [Stretch(place, place, ordinal)]
@@ -116,7 +116,7 @@ def _tokens_within(ordinal: int, tokens: int, start: int, first: int, last: int)
 
 
 def kept_spans(text_bytes: int, removed: list[Span]) -> list[Span]:
-    """What is left of a text when `removed` (ascending, apart) is cut out, as spans of the text."""
+    """The spans of a text without `removed` (ascending, apart)."""
     edges = [0, *(edge for span in removed for edge in span), text_bytes]
     return [(first, last) for first, last in list(pairwise(edges))[::2] if first < last]
 

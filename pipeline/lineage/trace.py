@@ -1,4 +1,4 @@
-"""From a record of an export to the source documents in it."""
+"""Finds the source documents in a record of an export."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def trace(build: Build, export: str, file: int | str, record: int) -> RecordTrac
 
     `file` is a shard's or part's number or name. `record` counts from 0 within it: the context of a WebDataset shard,
     the document of a Megatron or Nanoset part. A numpy shard is a stream without records: there `record` is a position,
-    and the answer is the document that has it, as far as it lies in the file.
-    Raises PermanentError for an export, a file or a record that is not there.
+    and the answer is the part in this file of the document at that position.
+
+    Raises PermanentError for an unknown export, file or record.
     """
     return Tracer(build).record(export, find_output(build, export, file), record)
 
 
 class Tracer:
-    """Traces records of one build; what it opens for one stays open for the next."""
+    """Traces records of one build; files stay open from one record to the next."""
 
     def __init__(self, build: Build) -> None:
         self._shards = Shards(build)
@@ -42,7 +43,7 @@ class Tracer:
     def record(
         self, export: str, output: OutputPlan, record: int, first: int = 0, last: int | None = None
     ) -> RecordTrace:
-        """What a record of an output is made of, or its positions [first, last) alone. Raises as `trace` does."""
+        """The parts of a record of an output, or of its positions [first, last). Raises as `trace` does."""
         shard, _, stretches = record_stretches(self._shards, export, output, record)
         if last is not None:
             stretches = cut_stretches(stretches, first, last)
@@ -55,7 +56,7 @@ class Tracer:
 
 
 def reference_tokenizer(build: Build) -> Tokenizer:
-    """The dataset's vocabulary in the library that defines its ids, whatever engine made the tokens."""
+    """The dataset's tokenizer in the reference library, whichever engine made the tokens."""
     return build.remembered(("reference tokenizer",), lambda: configured_tokenizer(build.config, engine="reference"))
 
 
@@ -72,13 +73,13 @@ def _piece(shard: Shard, stretch: Stretch) -> Piece:
 
 
 def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span, ...]:
-    """The bytes of the original text that tokens [first, last) of a document stand for."""
+    """The bytes of the original text of tokens [first, last) of a document."""
     kept = shard.kept(ordinal)
     tokens = shard.tokens.document(ordinal)
     if (first, last) == (0, len(tokens)):
         return tuple(kept)
-    # Tokens do not overlap, so the bytes before a token are the bytes of the tokens before it; but what was normalized
-    # (NFC) or given a space does not decode to its text, and then the library says which bytes a token stands for.
+    # Tokens do not overlap, so the bytes before a token are the bytes of the tokens before it. But normalized (NFC) or
+    # space-prefixed text does not decode to itself, and then the library tells which bytes a token covers.
     config = shard.build.config
     vocabulary = shard.build.remembered(("vocabulary file",), lambda: vocabulary_file(config))
     if vocabulary.kind == "tiktoken" and not config.tokenizer.parse_special:
@@ -92,7 +93,7 @@ def _text_spans(shard: Shard, ordinal: int, first: int, last: int) -> tuple[Span
 
 
 def preview(text: bytes) -> str:
-    """The beginning of some UTF-8 bytes in printable characters; a character that was cut is left out."""
+    """The beginning of some UTF-8 bytes in printable characters; a truncated character is dropped."""
     # Unprintable characters (controls, bidirectional marks) could forge a terminal's text.
     shown = text[:PREVIEW_BYTES].decode(errors="ignore")[:PREVIEW_CHARACTERS]
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in shown)

@@ -1,10 +1,10 @@
-"""Walk records back to their source: read the lines again, cut, tokenize and pack again, compare the ids.
+"""Rebuilds records from their source: reads the lines again, cuts, tokenizes and packs again, compares the ids.
 
-Nothing that the build made of the text is trusted but where things stand: lines come from the source files, the
-ranges are cut out with plain slices, the reference library is the engine whatever engine made the tokens, and the ids
-that come out are compared with those that the exports' own readers find in the exported files.
+Of the build's results only positions are trusted: lines come from the source files, ranges are cut with plain slices,
+the reference library tokenizes whichever engine made the tokens, and the ids are compared with those that the exports'
+own readers read from the exported files.
 
-Price: one pass over every source file that a sampled document stands in (decompression, about 0.5 GB/s), tiktoken at
+Price: one pass over every source file with a sampled document (decompression, about 0.5 GB/s), tiktoken at
 10 MB/s over the sampled documents, one pass over the headers of every tar with a sampled record. Memory: one source
 block, and the ids of the sampled documents.
 """
@@ -43,7 +43,7 @@ Ids = NDArray[Any]
 
 @dataclass(frozen=True)
 class Sampled:
-    """A record that is to be verified, and what its bytes are made of."""
+    """A record to verify, and the stretches that it is made of."""
 
     export: str
     output: layout.OutputPlan
@@ -58,11 +58,11 @@ class Sampled:
 
 
 def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
-    """Make `sample` records again from their source and compare; all of them if there are no more.
+    """Rebuild `sample` records from their source and compare; all records if there are no more.
 
     Each draw is uniform over the records of all exports (for numpy, over documents, each with all its pieces) and a
     function of `seed`. Raises VerificationError at the first difference, naming file, record, both ids and the source;
-    SourceError if a source file is no longer the one that was read.
+    SourceError if a source file has changed.
     """
     shards = Shards(build)
     sampled = sorted(
@@ -81,7 +81,7 @@ def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
     counts: Counter[str] = Counter()
     tokens = 0
     for record, ids_found in _exported(build, sampled):
-        _compare(record, ids_found, _made_again(record, ids))
+        _compare(record, ids_found, _rebuilt(record, ids))
         counts[record.export] += 1
         tokens += len(ids_found)
     sources = {shards[number].document(ordinal).source for number, ordinal in ids}
@@ -119,8 +119,8 @@ def _records(shards: Shards, export: str, place: int) -> Iterator[Sampled]:
         yield Sampled(export, output, record, *record_stretches(shards, export, output, record))
 
 
-def _made_again(record: Sampled, ids: dict[tuple[int, int], Ids]) -> Ids:
-    """The ids that must stand in the record: the documents' slices, and special ids elsewhere."""
+def _rebuilt(record: Sampled, ids: dict[tuple[int, int], Ids]) -> Ids:
+    """int64: the ids that the record must hold: the documents' slices, and special ids elsewhere."""
     pieces = []
     for stretch in record.stretches:
         size = stretch.last - stretch.first
@@ -156,7 +156,7 @@ def _compare(record: Sampled, ids: Ids, expected: Ids) -> None:
 
 
 def _exported(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Sampled, Ids]]:
-    """The sampled records with what stands in the exported files, file by file."""
+    """The sampled records with their ids in the exported files, file by file."""
     by_file: dict[tuple[str, int], list[Sampled]] = defaultdict(list)
     for record in sampled:
         by_file[record.export, record.output.number].append(record)

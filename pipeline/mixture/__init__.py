@@ -1,4 +1,4 @@
-"""Mixtures: in what proportion, and in what order, a training run sees several finished datasets.
+"""Mixtures: the proportions and the order in which a training run sees several finished datasets.
 
 In:  folders of finished datasets (each with its dataset.json), a weight for each or one exponent for all, the tokens
      of a sequence, the tokens to train on.
@@ -7,7 +7,7 @@ Out: a `Mixture`: draws and epochs of every source as each trainer will actually
     sources.py   what a finished dataset holds for a trainer: tokens, windows of every file, vocabulary
     weights.py   weights as given, or p^alpha of the sources' tokens
     splits.py    which tokens train: by --split of every file, or by whole files
-    order.py     who is drawn at each step: Megatron's blend, nanotron's Nanoset epoch and its repetition
+    order.py     the source drawn at each step: Megatron's blend, nanotron's Nanoset epoch and its repetition
     mixture.py   draws, epochs and unseen samples, for every way to train; refuses incompatible sources
     training.py  nanotron YAML (both forms), Megatron's argument list, split and sequences JSON
     folders.py   the command: folders in, the mixture and its files out
@@ -23,7 +23,7 @@ equals.
                 than it has windows shows the SAME few windows in every epoch, and the others never.
 
 Invariants: weights are finite, positive, and sum to 1; all sources have one tokenizer, vocabulary and width; draws sum
-to the samples asked for.
+to the requested samples.
 
 Price: a draw costs one or two nanoseconds per source on one core; counting needs memory only for the sources, an order
 10 bytes per sample. No token is read; the lengths in Megatron's indexes are, if --split holds documents out.

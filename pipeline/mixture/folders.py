@@ -1,4 +1,4 @@
-"""`corpusmill mix`: from folders and weights, as users write them, to files."""
+"""`corpusmill mix`: from folders and weights, as users write them, to the mixture's files."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def mix_folders(
     split: str,
     say: Callable[[str], object],
 ) -> Mixture:
-    """Mix `FOLDER=WEIGHT`s (or `FOLDER`s with `alpha`), write everything below `output`, and say what it came to.
+    """Mix `FOLDER=WEIGHT`s (or `FOLDER`s with `alpha`), write everything below `output`, and print the table and the
+    paths with `say`.
 
-    What an earlier mixture left in `output` under one of our names goes first; other files stay. Without weights and
+    Files of an earlier mixture in `output` are removed first; other files stay. Without weights and
     alpha, sources are drawn by their size (alpha 1). ConfigError for weights on some folders only.
     """
     folders, weights = _parsed(datasets)
@@ -109,7 +110,7 @@ def mixture_json(mixture: Mixture) -> str:
         }
         for number, (source, weight) in enumerate(zip(mixture.sources, mixture.weights, strict=True))
     ]
-    whole = {
+    values = {
         "sequence_tokens": mixture.sequence_tokens,
         "samples": mixture.samples,
         "seed": mixture.seed,
@@ -118,7 +119,7 @@ def mixture_json(mixture: Mixture) -> str:
         "vocabulary": mixture.sources[0].vocabulary,
         "sources": rows,
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 def _table_text(mixture: Mixture) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a mixture of finished datasets: draws and epochs of each, and what is never seen."""
+"""The figures of a mixture of finished datasets: draws and epochs of each source, and samples that are never seen."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ MOST_SOURCES = 32_767  # Megatron's blend counts sources in int16
 
 @dataclass(frozen=True)
 class Exposure:
-    """How much of one source one way of training sees.
+    """How much one way of training sees of one source.
 
-    `there`: its tokens that belong to the training split; `samples`: the distinct samples they make in one epoch;
-    `drawn`: how many draws fall on it; `seen`: how many distinct samples this budget shows, for Megatron at most;
-    `reachable`: how many are ever shown, however long the run; `tokens`: tokens trained on; `epochs`: how often each
-    token (Megatron) or sample (Nanoset, which drops the tail of every file) is seen on average.
+    `there`: its tokens in the training split; `samples`: their distinct samples in one epoch; `drawn`: draws of this
+    source; `seen`: how many distinct samples this budget shows, for Megatron at most; `reachable`: how many are ever
+    shown, however long the run; `tokens`: tokens trained on; `epochs`: how often each token (Megatron) or sample
+    (Nanoset, which drops the tail of every file) is seen on average.
     """
 
     there: int
@@ -54,7 +54,7 @@ class Exposure:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Sources, their weights (float64, summing to 1), Megatron's split, and what every way of training makes of them.
+    """Sources, their weights (float64, summing to 1), Megatron's split, and the exposures of every way of training.
 
     `megatron` is Megatron with --data-path and --split, `megatron_splits` with the files' splits, both of
     corpusmill.mixture.splits; `data_path` are the files of the first, in order.
@@ -76,7 +76,7 @@ class Mixture:
 
     @property
     def indivisible_files(self) -> tuple[BlendPart, ...]:
-        """Files of `data_path` with too few documents for the split: Megatron does not start with them and it."""
+        """Files of `data_path` with too few documents for the split, with which Megatron does not start."""
         return tuple(part for part in self.data_path if has_empty_split(part.file, self.split))
 
     @property
@@ -101,7 +101,7 @@ def mix(
     seed: int,
     split: Split = DEFAULT_SPLIT,
 ) -> Mixture:
-    """Work out a mixture: weights as given, or the sources' sizes to the power `alpha`.
+    """Compute a mixture: by the given weights, or by the sources' sizes to the power `alpha`.
 
     `sequence_tokens` is what the model sees at once (S; both readers take S + 1 tokens), `budget_tokens` what the run
     trains on. `seed` is the trainer's, `split` Megatron's (training, validation, test). ConfigError for weights, sizes
@@ -145,10 +145,11 @@ def mix(
 def _megatron(
     sources: Sequence[Source], parts: list[list[BlendPart]], sequence_tokens: int, samples: int
 ) -> tuple[Exposure, ...]:
-    """Every file is a dataset of its own, whose samples are strides of S over its documents: the last token is only
-    ever a label. The blend draws files, and each of them has as many epochs as its draws need."""
+    """Every file is a dataset of its own, whose samples are strides of S over its documents; the last token is only a
+    label. The blend draws files, and each file has as many epochs as its draws need.
+    """
     weights = np.array([part.weight for of_source in parts for part in of_source])
-    for _ in range(2):  # the builder and the blend: twice is not always once, in the last bit
+    for _ in range(2):  # Megatron normalises in the builder and in the blend, which may differ in the last bit
         weights = weights / np.sum(weights)
     drawn = iter(blend_draws(weights, samples).tolist())
     strides = [[max(0, part.tokens - 1) // sequence_tokens for part in of_source] for of_source in parts]
@@ -210,7 +211,7 @@ def _require_samples(sources: Sequence[Source], there: list[int], sequence_token
 
 
 def _require_fitting(sources: Sequence[Source]) -> None:
-    """One tokenizer for all, no source twice, an export that all of them have."""
+    """Require one tokenizer for all, no source twice, and an export that all sources have."""
     if not 1 <= len(sources) <= MOST_SOURCES:
         raise ConfigError("a mixture needs sources", expected=f"1 to {MOST_SOURCES:,}", got=len(sources))
     first = sources[0]

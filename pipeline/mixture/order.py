@@ -1,4 +1,4 @@
-"""Who is drawn at each step.
+"""The source that is drawn at each step.
 
 Source: NVIDIA/Megatron-LM core/datasets/helpers.cpp (build_blending_indices); huggingface/nanotron data/nanoset.py and
 docs/nanoset.md, whose example is our golden vector (its shuffled arrays are those of seed 1234).
@@ -47,9 +47,9 @@ def _count_draws(weights: Any, drawn: Any, samples: Any) -> None:
 
 
 def blend_order(weights: NDArray[np.float64], samples: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """Megatron's blend: (source, how often it was drawn before) of every sample.
+    """Megatron's blend: int16 source and int64 number of its earlier draws, for every sample.
 
-    `weights`: float64, one a source, summing to 1; fewer than 32,768 sources.
+    `weights`: float64 (sources,), summing to 1; fewer than 32,768 sources.
     """
     sources, ordinals = np.empty(samples, np.int16), np.empty(samples, np.int64)
     _fill_order(weights, np.zeros(len(weights), np.int64), sources, ordinals)
@@ -57,10 +57,10 @@ def blend_order(weights: NDArray[np.float64], samples: int) -> tuple[NDArray[np.
 
 
 def blend_draws(weights: NDArray[np.float64], samples: int) -> NDArray[np.int64]:
-    """How often each source is drawn in the first `samples` steps; memory is the sources, not the samples.
+    """int64 (sources,): draws of each source in the first `samples` steps; memory grows with sources, not with samples.
 
-    Exact up to MOST_STEPS comparisons; beyond, which would take minutes, the shares of `samples` rounded to whole
-    draws, from which the order differs by two draws a source at most (tests).
+    Exact up to MOST_STEPS comparisons. Beyond, which would take minutes, the shares of `samples` rounded to whole
+    draws, which differ by at most two draws per source (tests).
     """
     drawn = np.zeros(len(weights), np.int64)
     if samples * len(weights) > MOST_STEPS:
@@ -88,9 +88,9 @@ def nanoset_epoch(
 
 
 def nanoset_files(files: int) -> list[int]:
-    """The order in which a Nanoset joins the files of a folder, by their places in order of name.
+    """The order in which a Nanoset joins the files of a folder, as indexes into the files in order of name.
 
-    nanotron lets datatrove shuffle them and passes no seed on, so that it is datatrove's default, 42.
+    nanotron lets datatrove shuffle them without passing a seed, so it is datatrove's default, 42.
     """
     order: list[int] = np.random.default_rng(42).permutation(files).tolist()
     return order

@@ -1,11 +1,11 @@
-"""A mixture as text and page: a table in the terminal, the same with bars as one HTML file that needs nothing else.
+"""A mixture as a table in the terminal, and with bars as one self-contained HTML page.
 
 trains    tokens that belong to the training split
 samples   distinct samples that they make in one epoch
-drawn     draws that fall on the source at this budget
+drawn     draws of the source at this budget
 epochs    how often each token (Megatron) or window (Nanoset) is seen on average
-seen      samples that this budget shows, rounded down; Megatron shuffles several epochs together, so that some
-          come twice before others come at all: at most
+seen      samples that this budget shows, rounded down; for Megatron an upper bound: it shuffles several epochs
+      together, so some samples repeat before others are seen at all
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ td:first-child, th:first-child { text-align: left; }
 
 
 def _title(mixture: Mixture, way: Way) -> str:
-    """How to give this way the data; what "epochs" and "seen" mean there."""
+    """The heading of one way of training: how to pass it the data, and which files train."""
     if way == "nanoset":
         return "Nanoset: one epoch of windows, repeated as it is"
     if way == "megatron":
@@ -86,7 +86,7 @@ def _row(mixture: Mixture, way: Way, number: int, exposure: Exposure) -> tuple[s
 
 
 def _percent_down(part: int, whole: int) -> str:
-    """Rounded down, so that only all of it is 100.0 %."""
+    """Rounded down, so that only the whole is 100.0 %."""
     return f"{1000 * part // whole / 10:.1f} %"
 
 

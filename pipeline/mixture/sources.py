@@ -1,4 +1,4 @@
-"""What a finished dataset holds for a trainer."""
+"""The token files of a finished dataset, as a trainer reads them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TokenFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A finished dataset: where it lies, its vocabulary, and its token files by format, in order of name."""
+    """A finished dataset: its folder, its vocabulary, and its token files by format, in order of name."""
 
     folder: Path
     name: str
@@ -54,7 +54,7 @@ def open_source(folder: Path) -> Source:
         for name, size in sizes.items()
         if name.startswith("nanoset/") and name.endswith(".ds")
     )
-    # Other .bin files are no parts: numpy's layout for nanoGPT has them, too.
+    # Only those in megatron/ are parts: numpy's layout for nanoGPT has .bin files, too.
     megatron = tuple(
         _part(folder / name, size // width_bytes)
         for name, size in sizes.items()
@@ -71,7 +71,7 @@ def open_source(folder: Path) -> Source:
 
 
 def _part(path: Path, tokens: int) -> TokenFile:
-    """A Megatron part by the header of its index: documents can be empty, so no size tells their number."""
+    """A Megatron part by the header of its index: documents can be empty, so no file size tells their number."""
     with path.with_suffix(".idx").open("rb") as file:
         *_, sequences, boundaries = HEADER.unpack(file.read(HEADER.size))
     return TokenFile(path, boundaries - 1, tokens, sequences)

@@ -1,4 +1,4 @@
-"""Which tokens of a source Megatron trains on, in each of two ways to give it the data.
+"""The tokens of a source that Megatron trains on, for each of two ways to pass it the data.
 
     megatron_data_path.txt   with --split A,B,C: of every file the first A / (A + B + C) of its sequences train
     megatron_splits.json     of every source the last files are for validation and test, in about that proportion
@@ -56,14 +56,14 @@ def parse_split(text: str) -> Split:
 
 
 def split_in_words(split: Split) -> str:
-    """As --split takes it."""
+    """A split in the form that --split takes."""
     return ",".join(f"{share:g}" for share in split)
 
 
 def parts_by_sequences(source: Source, weight: float, split: Split) -> list[BlendPart]:
     """The source's files for --data-path; `tokens` are those of the sequences that train.
 
-    The source's weight is shared by the files' tokens. ConfigError for a file of which nothing would train.
+    The source's weight is divided by the files' tokens. ConfigError for a file without training sequences.
     """
     everything = sum(file.tokens for file in source.megatron)
     return [BlendPart(file, weight * file.tokens / everything, _train_tokens(file, split)) for file in source.megatron]
@@ -101,7 +101,7 @@ def _sequences_of_splits(file: TokenFile, split: Split) -> dict[Name, int]:
 
 
 def parts_by_files(source: Source, weight: float, split: Split) -> dict[Name, list[BlendPart]]:
-    """The source's files by split, whole; a source with too few files for all splits keeps all of them in `train`."""
+    """The source's files by split, whole; a source with too few files keeps all of them in `train`."""
     counts = _files_of_splits(len(source.megatron), split)
     parts: dict[Name, list[BlendPart]] = {}
     begin = 0

@@ -72,16 +72,16 @@ def nanotron_yaml(mixture: Mixture, *, as_dictionary: bool) -> str:
 def data_path(mixture: Mixture) -> list[str]:
     """Weights and prefixes in turn. A source of several files shares its weight among them by their tokens.
 
-    Megatron takes an odd number of items, or one weight that is no number, for a list of prefixes; here the number is
-    even and every weight is one.
+    Megatron takes an odd number of items, or a weight that is not a number, for a list of prefixes; here the number of
+    items is even and every weight is a number.
     """
     return _items(mixture.data_path)
 
 
 def splits(mixture: Mixture) -> dict[str, list[str] | None]:
-    """The last files of every source for validation and test, in the mixture's split, where there are enough.
+    """The last files of every source for validation and test, in the mixture's split, if there are enough.
 
-    Splits by file are exact and stay what they are when a source grows; a source too small for a file of its own in
+    Splits by file are exact and do not change when a source grows; a source too small for a file of its own in
     every split keeps all of its files in `train`.
     """
     items: dict[str, list[str]] = {name: [] for name in NAMES}

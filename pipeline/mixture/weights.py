@@ -13,8 +13,8 @@ from corpusmill.errors import ConfigError
 
 
 def normalised(weights: Sequence[float]) -> NDArray[np.float64]:
-    """Weights that sum to 1; ConfigError unless all are finite and positive, as both trainers ask, also beside each
-    other.
+    """Weights that sum to 1; ConfigError unless all are finite and positive, as both trainers require, and close enough
+    together for float64.
     """
     for number, weight in enumerate(weights):
         if not (math.isfinite(weight) and weight > 0):

@@ -1,8 +1,8 @@
-"""The report: what happened to a dataset, for human readers.
+"""The report: what a build did to a dataset, for people.
 
 In:  a `BuildSummary`, filled from receipts by a stage (this room reads no receipt and no data file).
-Out: the same facts three times: JSON (`to_json`, the stored form), a terminal page, one HTML file. Also a live view of
-a run, fed by its runner.
+Out: the same facts in three forms: JSON (`to_json`, the stored form), a terminal page, one HTML file. Also a live view
+ of a run, fed by its runner.
 
     summary.py     the facts: pydantic models, deterministic JSON, derived shares and sums
                    (its parts: facts.py, content.py, delivered.py)
@@ -14,14 +14,14 @@ a run, fed by its runner.
     training.py    summary -> flags and configuration for trainers;  shards.py: a row per shard
     flow.py        the picture of what flows through the stages;  plots.py: bars and shares;  svg.py: their marks
     card.py        figures -> README.md with the hub's header, and Croissant;  loading.py: how to load each format
-    tried.py       what steps would do to some documents, on the terminal and as a page (tried.html)
+    tried.py       what steps would do to sample documents, on the terminal and as a page (tried.html)
     progress.py    bars that move while a build runs; plain lines where there is no terminal
 
 Invariants: the same summary gives the same bytes of JSON and HTML. The HTML file is self-contained: no script, no
-request, light and dark by the reader's preference. Text from outside (names, paths, examples) is escaped in HTML and
-is never markup on the terminal. Every number shown is exact in a tooltip or a table, even where the picture rounds.
+request, light and dark by the reader's preference. Untrusted text (names, paths, examples) is escaped in HTML and never
+treated as markup on the terminal. Every number shown is exact in a tooltip or a table, even where the picture rounds.
 
 Price: memory in proportion to the summary. HTML takes 0.1 s and is 85 kB for a usual build; 0.3 s and 1.4 MB for one
-of 200 shards, 3,000 source files and 1,000 output files. Lists are cut at 2,000 rows in HTML, and say so; the JSON has
-all of them.
+of 200 shards, 3,000 source files and 1,000 output files. Lists in HTML are cut at 2,000 rows, and state it; the JSON
+has all of them.
 """

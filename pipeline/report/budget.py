@@ -6,8 +6,8 @@ from corpusmill.report.facts import Count, Facts, Flow
 
 
 class SourceShown(Facts):
-    """An entry of `source.paths`, its budget ("": none) and what it holds: all of it is shown `whole` times, the rest
-    once more. `empty` documents have no tokens and are counted among `documents`.
+    """An entry of `source.paths`, its budget ("": none) and its counts: everything is shown `whole` times, and the
+    `rest_` counts once more. `empty` documents have no tokens and are counted among `documents`.
     """
 
     path: str
@@ -32,7 +32,7 @@ class SourceShown(Facts):
 
     @property
     def by_times(self) -> tuple[tuple[int, int], ...]:
-        """(times, documents that are shown so often), of documents with tokens."""
+        """(times, number of documents shown that many times), of documents with tokens."""
         held, more = self.documents - self.empty, self.rest_documents - self.rest_empty
         pairs = ((self.whole, held - more), (self.whole + 1, more))
         return tuple((times, documents) for times, documents in pairs if documents)
@@ -63,7 +63,7 @@ class BudgetSummary(Facts):
 
 
 def _flow(times: list[tuple[int, int]]) -> Flow:
-    """`times`: how often something is shown, and how much of it there is."""
+    """`times`: pairs (how often it is shown, its amount)."""
     left_out = sum(amount for shown, amount in times if not shown)
     again = sum((shown - 1) * amount for shown, amount in times if shown > 1)
     return Flow(

@@ -1,8 +1,8 @@
-"""A dataset's card: README.md with the hub's YAML header, and Croissant metadata, from figures alone.
+"""A dataset's card: README.md with the Hub's YAML header, and Croissant metadata, made from figures only.
 
 In:  dataset.json's content, and `CardFigures`, the counts of receipts that dataset.json does not hold.
-Out: the two texts. croissant.json holds the figures, too, so that whoever has the delivered files can write both again
-     and compare. No sentence depends on anything but a figure or what the configuration's `card` states.
+Out: the two texts. croissant.json holds the figures, too, so that anyone with the delivered files can write both again
+ and compare. Every sentence depends only on figures or on the configuration's `card`.
 
 Sources: the hub's documentation of dataset cards; Croissant 1.0 of MLCommons. What is listed as missing is what the
 European Commission's template for the summary of training content asks for (AI Act, article 53(1)(d)).
@@ -23,7 +23,7 @@ from corpusmill.report.loading import how_to_load
 README, CROISSANT = "README.md", "croissant.json"
 FIGURES = "corpusmill:figures"
 LETTERS = "KMBT"
-VIEWED = (  # by the hub's viewer; the other formats are no tables
+VIEWED = (  # by the Hub's viewer; the other formats are not tables
     {"config_name": "documents", "data_files": "documents/**"},
     {"config_name": "webdataset", "data_files": "webdataset/*.tar"},
 )
@@ -65,7 +65,7 @@ class StageFlow(Flow):
 
 
 class DuplicateFigures(Facts):
-    """How duplicates were removed, and how many documents held some; `references`: (what, bytes that it holds)."""
+    """How duplicates were removed, and from how many documents; `references`: (name, bytes of text that it holds)."""
 
     mode: str
     minimum_bytes: Count
@@ -76,7 +76,7 @@ class DuplicateFigures(Facts):
 
 
 class BenchmarkFigures(Facts):
-    """A benchmark, its items, and how often one of them was met in the text."""
+    """A benchmark, its items, and how many hits the text has."""
 
     name: str
     items: Count
@@ -84,7 +84,7 @@ class BenchmarkFigures(Facts):
 
 
 class CardFigures(Facts):
-    """Counts of the build that delivered the dataset; `source_locations` are those in buckets and hubs."""
+    """Counts of the build that delivered the dataset; `source_locations`: those in buckets and on the Hub."""
 
     source_files: Count
     source_bytes: Count
@@ -134,7 +134,7 @@ def _header(content: dict[str, Any], figures: CardFigures) -> str:
 
 
 def _size_category(documents: int) -> str:
-    """As the hub writes them: n<1K, 1K<n<10K, ... 100B<n<1T, n>1T."""
+    """The Hub's size categories: n<1K, 1K<n<10K, ... 100B<n<1T, n>1T."""
     if documents < 10**3:
         return "n<1K"
     if documents >= 10**12:
@@ -233,7 +233,7 @@ def _listed(items: Iterator[str]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """What a name says, without what would end a cell, a line or a code span of Markdown."""
+    """A name without characters that would end a cell, a line or a code span of Markdown."""
     return " ".join(str(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
 
 

@@ -10,7 +10,7 @@ from corpusmill.report.facts import Count, Facts
 
 
 class BenchmarkFound(Facts):
-    """One benchmark: its items, how many are too short or too common to decide, how many were met, and how often."""
+    """One benchmark: its items, how many are too short or too common to decide, how many were found, and how often."""
 
     name: str
     sha256: str
@@ -21,7 +21,7 @@ class BenchmarkFound(Facts):
 
 
 class ItemFound(Facts):
-    """An item that was met most often."""
+    """One of the items that were found most often."""
 
     benchmark: str
     item: str
@@ -29,7 +29,7 @@ class ItemFound(Facts):
 
 
 class HitExample(Facts):
-    """A place that holds enough of an item: its passage in pieces, each with whether the item has these words, too."""
+    """A hit: its passage in pieces, each with whether the item has the same words."""
 
     benchmark: str
     item: str
@@ -41,7 +41,7 @@ class HitExample(Facts):
 
 
 class ContaminationSummary(Facts):
-    """What decontamination found, and what became of the documents; `borderline`: the hits of least share."""
+    """What decontamination found, and the action taken; `borderline`: the hits with the smallest shares."""
 
     action: Literal["remove", "cut", "annotate", "report"]
     documents: Count

@@ -18,7 +18,7 @@ class SourceFileDuplicates(Facts):
 
 
 class RepeatedString(Facts):
-    """A string that occurs `count` times: where first (`line` from 1), and how it begins."""
+    """A string that occurs `count` times: its first occurrence (`line` from 1), and its beginning."""
 
     count: Count
     source_file: str
@@ -27,7 +27,9 @@ class RepeatedString(Facts):
 
 
 def range_in_words(minimum_bytes: int, keep: str, fuzzy_share: float | None, *, against: bool = False) -> str:
-    """What a range of duplicate text is, as `dedup` has it; ranges of less than `minimum_bytes` are accounted for."""
+    """What a range of duplicate text is under the settings of `dedup`, and why a range can be shorter than
+    `minimum_bytes`.
+    """
     where = "in a reference or earlier in the dataset" if against else "earlier in the dataset"
     words = f"strings of at least {minimum_bytes:,} bytes that occur {where}, cut at whole characters"
     if keep == "every_string":
@@ -38,9 +40,9 @@ def range_in_words(minimum_bytes: int, keep: str, fuzzy_share: float | None, *, 
 
 
 class ReferenceHeld(Facts):
-    """A reference of `dedup.against`: what it is, and how much of the dataset's text it holds (`held_bytes`).
+    """A reference of `dedup.against`, and how much of the dataset's text it holds (`held_bytes`).
 
-    `version`: of a finished dataset. Text that several references hold counts for the first of them.
+    `version`: of a finished dataset, else "". Text that several references hold counts for the first of them.
     """
 
     path: str
@@ -51,9 +53,9 @@ class ReferenceHeld(Facts):
 
 
 class DuplicateSummary(Facts):
-    """What exact-substring deduplication found; `mode` says whether it was taken out or only written down.
+    """What exact-substring deduplication found; `mode` states whether it was removed or only annotated.
 
-    `kept_gaps` are the bytes that stay between two neighbouring ranges of one document. `most_repeated` are strings of
+    `kept_gaps` are the bytes kept between two neighbouring ranges of one document. `most_repeated` are strings of
     `minimum_bytes` bytes. With references, `within_bytes` are those that only repeat within the dataset.
     """
 
@@ -92,8 +94,9 @@ class LengthSummary(Facts):
 
 
 class PackingSummary(Facts):
-    """Records of fixed length: every token slot is real, special (begin and end of text), padding, or one of these
-    again because contexts overlap."""
+    """Records of fixed length: every token slot is real, special (begin or end of text), padding, or a repetition
+    because contexts overlap.
+    """
 
     context_tokens: Count
     contexts: Count
@@ -109,7 +112,7 @@ class PackingSummary(Facts):
 
 
 class QualityMeasure(Facts):
-    """One number about the shuffle, what a perfect shuffle would give, and how far from it is still good."""
+    """One measure of the shuffle, its expectation in a perfect shuffle, and the tolerated distance from it."""
 
     name: str
     measured: Annotated[float, Field(allow_inf_nan=False)]
@@ -132,7 +135,7 @@ class MixingTable(Facts):
 class ShuffleSummary(Facts):
     """The global permutation: records by kind ("document", "context"), and the cells they went through.
 
-    Without a seed there was none: the records stand in the order of the source, and no quality is told.
+    Without a seed the records are in source order, and there are no quality measures.
     """
 
     seed: Count | None
@@ -144,7 +147,7 @@ class ShuffleSummary(Facts):
 
     @property
     def order(self) -> str:
-        """How the records came to stand as they do, for people."""
+        """The order of the records, for people."""
         return "source order: not shuffled" if self.seed is None else f"shuffled with seed {self.seed}"
 
     @property

@@ -1,4 +1,4 @@
-"""What was delivered: output files by training format, destinations, the vocabulary, and what had been estimated."""
+"""What was delivered: output files by training format, destinations, the vocabulary, and the estimate."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class DestinationSummary(Facts):
 
 
 class VocabularySummary(Facts):
-    """The tokenizer as a trainer has to know it: its name, how many ids, the id that ends a document, bytes per id."""
+    """What a trainer must know of the tokenizer: its name, number of ids, the id that ends a document, bytes per id."""
 
     name: str
     ids: Count
@@ -89,7 +89,7 @@ class DecodedSummary(Facts):
 
 
 class EncodedSummary(Facts):
-    """Which engines made the ids, and why one was not the fast one; documents that they could not vouch for.
+    """Which engines made the ids, why a slower one was used, and how many documents the reference encoded.
 
     `by_reference`: documents that the reference library encoded; `special`: documents with a special token's string.
     """
@@ -103,7 +103,7 @@ class EncodedSummary(Facts):
 
 
 class EstimatedFigure(Facts):
-    """One figure as it was estimated before the build, and what came out.
+    """One figure as estimated before the build, and its actual value.
 
     `low` to `high` is a 95 % interval, where there is one. A `lower_bound` may be exceeded: a sample repeats itself
     less than the whole. Shares are of 1, times are seconds.
@@ -119,7 +119,7 @@ class EstimatedFigure(Facts):
 
     @property
     def is_inside(self) -> bool | None:
-        """Whether what came out lies in the interval, or above the bound; None where the estimate promised neither."""
+        """Whether the actual value is in the interval, or above the bound; None without either."""
         if self.lower_bound:
             return self.actual >= self.estimated
         if self.low is None or self.high is None:

@@ -1,4 +1,4 @@
-"""What every part of a summary is made of: frozen models, flows that balance, histograms by powers of two, stages."""
+"""The building blocks of a summary: frozen models, flows that balance, histograms by powers of two, stages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def to_json(facts: Facts) -> str:
 
 
 def read_facts(kind: type[Read], text: str | bytes, name: str) -> Read:
-    """Read what `to_json` wrote of a `kind`; CorruptDataError, which calls it `name`, if it is something else."""
+    """Read what `to_json` wrote of a `kind`; CorruptDataError, which names it `name`, if it is malformed."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
@@ -42,9 +42,9 @@ def read_facts(kind: type[Read], text: str | bytes, name: str) -> Read:
 
 
 class Flow(Facts):
-    """One quantity through one stage: into + gained = out + lost, or something is missing.
+    """One quantity through one stage: into + gained = out + lost, unless something is missing.
 
-    Where a quantity first appears (documents in index, tokens in tokenize), `into` is what was made there.
+    Where a quantity first appears (documents in index, tokens in tokenize), `into` is what the stage created.
     """
 
     into: Count
@@ -54,12 +54,12 @@ class Flow(Facts):
 
     @property
     def lost_total(self) -> int:
-        """All that left, whatever the reason."""
+        """Sum of `lost` over all reasons."""
         return sum(self.lost.values())
 
     @property
     def gained_total(self) -> int:
-        """All that was added, whatever the reason."""
+        """Sum of `gained` over all reasons."""
         return sum(self.gained.values())
 
 
@@ -91,11 +91,11 @@ class StageSummary(Facts):
     """One stage, summed over its units.
 
     `documents.lost` are rejected documents by reason; `text_bytes.lost` are removed bytes by reason ("duplicates").
-    `units_reused` of the `units_done` were found finished. `seconds` and `timed_bytes` (bytes that these seconds were
-    spent on) are sums over the steps' receipts, whenever they ran; `wall_seconds` runs from first start to last end.
-    `on_trunk` is False for a stage beside the main line, such as writeback. `requests` to stores, of which `retries`
-    were made again, moved `wire_bytes` both ways. `without_checksum` files and parts of files have no checksum in their
-    store: two reads of each were compared.
+    `units_reused` of the `units_done` had finished before. `seconds` and `timed_bytes` (the bytes processed in them)
+    are sums over the steps' receipts, whenever they ran; `wall_seconds` is from the first start to the last end.
+    `on_trunk` is False for a stage beside the main line, such as writeback. `requests` to stores, `retries` of them
+    repeated, moved `wire_bytes` in both directions. `without_checksum` files and parts of files have no checksum in
+    their store: two reads of each were compared.
     """
 
     stage: str
@@ -123,5 +123,5 @@ class StageSummary(Facts):
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Bytes per second of one worker; None when nothing was timed."""
+        """Bytes per second of one worker; None if nothing was timed."""
         return self.timed_bytes / self.seconds if self.seconds and self.timed_bytes else None

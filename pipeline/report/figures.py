@@ -1,4 +1,4 @@
-"""Human-readable numbers. Three significant digits where a number is rounded; a thin word for its unit."""
+"""Numbers as text for people; rounded numbers have three significant digits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decoded_text(exactly: int, normalized: int, unproven: int) -> str:
 
 
 def encoded_text(encoded: EncodedSummary) -> str:
-    """Which engine made the ids, how many documents it could not vouch for, how many hold a special string."""
+    """Which engine made the ids, how many documents went to the reference, how many hold a special string."""
     why = f" ({', '.join(encoded.reasons)})" if encoded.reasons else ""
     slow = f", {counted(encoded.by_reference, 'document')} of {encoded.documents:,} by the reference library"
     special = f"; {counted(encoded.special, 'document')} with the string of a special token"
@@ -52,7 +52,7 @@ def requests_text(requests: int, retries: int, without_checksum: int) -> str:
 
 
 def largest_first(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Reasons that apply, the one with the most first; equal ones by name."""
+    """The reasons with a count above 0, largest first; equal counts by name."""
     return sorted(((reason, count) for reason, count in amounts.items() if count), key=lambda row: (-row[1], row[0]))
 
 

@@ -1,4 +1,4 @@
-"""What steps of the user's own dropped and changed."""
+"""What custom steps dropped and changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from corpusmill.report.facts import Count, Facts
 
 
 class StepFound(Facts):
-    """A reason, and what went for it."""
+    """A reason, and what was dropped for it."""
 
     reason: str
     documents: Count
@@ -27,7 +27,7 @@ class DroppedExample(Facts):
 
 
 class DecisionsFound(Facts):
-    """Decisions made elsewhere: how many, and how many of them are about no document."""
+    """Decisions made elsewhere: how many, and how many of them match no document."""
 
     name: str
     decisions: Count
@@ -37,9 +37,9 @@ class DecisionsFound(Facts):
 class FilterSummary(Facts):
     """What the steps did to the indexed documents.
 
-    `documents_dropped_late`: of the dropped, those that went after deduplication (`before: writeback`); among them
-    `documents_lost`, with `text_bytes_lost` of which the repeats had been removed. `failed`: by step, the documents
-    that stayed though it failed.
+    `documents_dropped_late`: of the dropped, those after deduplication (`before: writeback`). Among them,
+    `documents_lost` held the only kept copy of text, `text_bytes_lost`, whose repeats had been removed. `failed`: by
+    step, the documents that were kept although it failed.
     """
 
     documents: Count

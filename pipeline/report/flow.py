@@ -2,7 +2,7 @@
 
     documents  ███│█████████│█████████████      one band per quantity; thickness is the share of its largest value
                ███│▔╲
-                     ▼ -1,203 empty             what is lost turns down out of its stage; what is gained rises into it
+                     ▼ -1,203 empty             losses turn down out of their stage; gains rise into it
     text       ███│█████████│
                             │                   the stage that makes tokens of text joins the two bands
     tokens                  │█████████████
@@ -71,18 +71,18 @@ class Lane:
 
     @property
     def bottom(self) -> float:
-        """Where the next lane may begin: below the labels of what falls from the band."""
+        """Where the next lane may begin: below the labels of the band's losses."""
         reasons = (len(largest_first(flow.lost)) + len(largest_first(flow.gained)) for _, _, flow in self.stages)
         lines = min(MOST_LABELS, max(reasons))
         return self.top + BAND + (DROP + 8 + LABEL_LINE * lines if lines else 10)
 
     def thickness(self, count: int) -> float:
-        """SVG units; never quite invisible."""
+        """SVG units; at least 0.8, so that it is visible."""
         return max(0.8, count * self.scale)
 
 
 def flow_picture(summary: BuildSummary) -> Markup:
-    """The picture for the trunk stages of `summary`; a sentence when no stage counts anything."""
+    """The picture of the trunk stages of `summary`; a sentence if no stage counts anything."""
     trunk = [s for s in summary.stages if s.on_trunk and (s.documents or s.text_bytes or s.tokens)]
     if not trunk:
         return Markup('<p class="empty">no stage has finished yet</p>')
@@ -134,7 +134,7 @@ def _draw_lane(lane: Lane, *, starts_left: bool) -> list[Markup]:
             marks.append(svg.text("count middle", ((x + NODE + next_x) / 2, lane.top - 7), lane.as_text(flow.out)))
     if lane.goes_on:
         marks.append(_band(lane, (last_x + NODE, WIDTH - RIGHT + 18), (last.out, last.out)))
-    # A label may run on to the next stage that has one, and to the bar where the band ends.
+    # A label may extend to the next stage that has one, or to the bar where the band ends.
     taken = [x for x, _, flow in lane.stages if flow.lost_total + flow.gained_total]
     taken += [] if lane.goes_on else [last_x]
     for x, stage, flow in lane.stages:
@@ -145,7 +145,7 @@ def _draw_lane(lane: Lane, *, starts_left: bool) -> list[Markup]:
 
 
 def _band(lane: Lane, xs: tuple[float, float], counts: tuple[int, int]) -> Markup:
-    """Between two stages. Its ends are equally thick unless something is missing there."""
+    """The band between two stages. Its ends are equally thick unless counts do not balance."""
     low = [lane.top + lane.thickness(count) for count in counts]
     corners = ((xs[0], lane.top), (xs[1], lane.top), (xs[1], low[1]), (xs[0], low[0]))
     points = " ".join(f"{svg.number(x)},{svg.number(y)}" for x, y in corners)
@@ -159,7 +159,7 @@ def _draw_stage(lane: Lane, x: float, stage: str, flow: Flow) -> list[Markup]:
     for css_class, amounts, side in (("lost", flow.lost, 1), ("gained", flow.gained, -1)):
         edge = x + NODE if side == 1 else x
         y, reach = lane.top + height, 0.0
-        for reason, count in largest_first(amounts):  # the largest lies lowest and turns first: no two cross
+        for reason, count in largest_first(amounts):  # the largest is lowest and turns first, so no two cross
             thickness = max(THINNEST, count * lane.scale)
             y = max(lane.top, y - thickness)
             path = _turn((edge, y), thickness, reach, side=side, bottom=lane.top + BAND + DROP)
@@ -211,7 +211,7 @@ def _turn(corner: tuple[float, float], thickness: float, reach: float, *, side: 
 
 
 def _conversion(text_bytes: Lane, tokens: Lane) -> list[Markup]:
-    """The stage where the text band ends and the token band begins, as one bar; and the bytes one token stands for."""
+    """The stage where the text band ends and the token band begins, as one bar; and the bytes per token."""
     x, _, first = tokens.stages[0]
     height = tokens.top + tokens.thickness(first.into) - text_bytes.top
     bar = svg.rectangle("becomes-tokens", (x, text_bytes.top), (NODE, height))

@@ -1,4 +1,4 @@
-"""A table of counts as a picture: how far each place is from an even mixture, in standard deviations."""
+"""A heat map of a table of counts: each place's distance from an even mixture, in standard deviations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corpusmill.report.figures import grouped
 
 WIDTH, HEIGHT = 500.0, 246.0
 LEFT, RIGHT, TOP, BOTTOM = 32.0, 22.0, 30.0, 30.0
-STRONGEST = 3.0  # standard deviations; chance goes beyond in one place of 370
+STRONGEST = 3.0  # standard deviations; chance exceeds them in 1 of 370 places
 FAINTEST = 0.06
 
 

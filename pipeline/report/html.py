@@ -1,4 +1,4 @@
-"""Summary -> one HTML file that needs nothing else: no script, no font, no picture from anywhere."""
+"""Summary -> one self-contained HTML file: no script, and no font or picture from elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from corpusmill.report.summary import BuildSummary
 from corpusmill.report.totals import totals
 from corpusmill.report.training import training_flags
 
-LISTED_ROWS = 2000  # a page of 50,000 rows helps nobody; the JSON summary has them all
+LISTED_ROWS = 2000  # longer pages are slow and unread; the JSON summary has all rows
 FIGURES = (
     *(bytes_text, count_text, counted, decoded_text, encoded_text, grouped, largest_first),
     *(rate_text, requests_text, seconds_text, share_text, sum_text),
@@ -40,7 +40,7 @@ PICTURES = (cell_bar, counts_of, heat_map, power_bars, share_bar, totals_of)
 
 @cache
 def report_environment(*folders: Path) -> Environment:
-    """Templates of this room and of `folders`, with FIGURES and PICTURES; whatever they show is escaped."""
+    """Templates of this room and of `folders`, with FIGURES and PICTURES; all values are escaped."""
     environment = Environment(
         loader=FileSystemLoader([Path(__file__).parent, *folders]),
         bytecode_cache=_bytecode_cache(Path(__file__).parent / "__pycache__"),
@@ -58,7 +58,7 @@ def report_environment(*folders: Path) -> Environment:
 
 
 def _bytecode_cache(folder: Path) -> FileSystemBytecodeCache | None:
-    """Compiled templates beside compiled modules, where those are kept: compiling takes 0.2 s."""
+    """Cache compiled templates beside compiled modules, if those are cached: compiling takes 0.2 s."""
     kept = folder.is_dir() and os.access(folder, os.W_OK) and not sys.dont_write_bytecode
     return FileSystemBytecodeCache(str(folder)) if kept else None
 

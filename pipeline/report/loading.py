@@ -1,4 +1,4 @@
-"""How each format of a dataset is loaded, as code to copy; from dataset.json's content alone."""
+"""Code to load each format of a dataset, made from dataset.json only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Small pictures as inline SVG: bars over powers of two, one bar cut into shares, a bar in a table cell.
 
-Every mark carries its exact numbers in a <title>; what is not zero is always drawn thick enough to be seen.
+Every mark has its exact numbers in a <title>; nonzero values are always drawn thick enough to be seen.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ WIDTH, HEIGHT = 500.0, 246.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 22.0, 30.0, 44.0
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 TICK_WIDTH = 52.0  # holds "512 KiB"
-FEWEST_COLUMNS = 7  # a single bar as wide as the page would say nothing about its place on the axis
+FEWEST_COLUMNS = 7  # a single bar as wide as the page would not show its place on the axis
 THINNEST = 2.0
 NOTHING = Markup('<p class="empty">nothing to draw</p>')
 
 
 @dataclass(frozen=True)
 class Bars:
-    """One series: a height for each power of two (-1 stands for zero), and the name its tooltip says."""
+    """One series: a height for each power of two (-1: zero), and its name in tooltips."""
 
     name: str
     css_class: str
@@ -122,7 +122,7 @@ def axis_ticks(highest: float, *, binary: bool, steps: int = 4) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = unit * next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     if unit == 1:
-        step = max(1.0, step)  # half a document is no tick
+        step = max(1.0, step)  # no ticks at fractions of a document
     return [step * tick for tick in range(math.ceil(highest / step - 1e-9) + 1)]
 
 

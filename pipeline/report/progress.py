@@ -1,12 +1,11 @@
 """Bars that move while a build runs; plain lines, one per change, where the output is not a terminal.
 
-The caller gives a function that says how far each stage is. It is called from one thread about twice a second, and once
-more after the view was told to stop, so that the last state is the one that stays on the screen.
+The caller gives a function that says how far each stage is. One thread calls it every REFRESH_SECONDS (LINES_SECONDS
+where lines are printed), and once more after the view was told to stop, so that the last state is what stays.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,14 +22,14 @@ from corpusmill.report.figures import bytes_text, grouped, rate_text, seconds_te
 from corpusmill.report.terminal import plain
 
 REFRESH_SECONDS = 0.5
-READINGS_APART = 9  # times what one takes
+LINES_SECONDS = 2.0  # where each change is one more line of a log
 
 
 @dataclass(frozen=True)
 class StageProgress:
-    """How far one stage is.
+    """The progress of one stage.
 
-    `units_total` is None while nobody knows it. `units_reused` of the `units_done` took no time. `bytes_done` are the
+    `units_total` is None while it is unknown. `units_reused` of the `units_done` took no time. `bytes_done` are the
     bytes that this run's steps worked on, and `seconds` the time since the first of them began.
     """
 
@@ -53,7 +52,7 @@ class StageProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of the units that were worked on; None as long as there is no pace."""
+        """Estimated from the units that ran; None before the first of them."""
         worked = self.units_done - self.units_reused
         if self.units_total is None or worked <= 0:
             return None
@@ -62,13 +61,15 @@ class StageProgress:
 
 @contextmanager
 def progress_view(read: Callable[[], Sequence[StageProgress]], console: Console | None = None) -> Iterator[None]:
-    """Show progress while the body of the `with` runs.
+    """Show progress during the `with`.
 
-    An error in `read` ends the view, not the body; it is raised when the body has ended without one of its own.
+    An error in `read` ends the view, not the body; it is raised after the body, unless the body raises its own.
     """
     stop = Event()
     with ThreadPoolExecutor(max_workers=1) as pool:
-        watching = pool.submit(watch, read, stop, console or Console(stderr=True))
+        console = console or Console(stderr=True)
+        seconds = REFRESH_SECONDS if console.is_terminal else LINES_SECONDS
+        watching = pool.submit(watch, read, stop, console, refresh_seconds=seconds)
         try:
             yield
         finally:
@@ -109,7 +110,7 @@ def progress_table(stages: Sequence[StageProgress]) -> Table:
 
 
 def changed_lines(shown: dict[str, str], stages: Sequence[StageProgress]) -> list[str]:
-    """A line for every stage whose units differ from those in `shown`, which is brought up to date."""
+    """A line for every stage whose units differ from those in `shown`, which is updated."""
     lines = []
     for stage in stages:
         units = _units(stage)
@@ -124,12 +125,10 @@ def _readings(
 ) -> Iterator[Sequence[StageProgress]]:
     while True:
         last = stop.is_set()
-        started = time.monotonic()
         yield read()
         if last:
             return
-        # Looking at 10,000 shards takes seconds, of which the build shall have most.
-        stop.wait(max(refresh_seconds, READINGS_APART * (time.monotonic() - started)))
+        stop.wait(refresh_seconds)
 
 
 def _bar(stage: StageProgress) -> RenderableType:

@@ -1,7 +1,7 @@
 """A build shard by shard: what each one holds, and the digests by which two builds are compared.
 
 `shards.json` beside a report is a `ShardTable`: a row per shard, and the digest of every step's receipt by stage and
-unit. A view of a running build makes the same rows from the receipts that are there already.
+unit. A view of a running build makes the same rows from the receipts that exist so far.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import Field
 from corpusmill.report.facts import Count, Facts, Seconds, read_facts
 
 SHARDS = "shards.json"
-SHOWN_DIGEST = "tokenize"  # of a shard's stages the last that depends on this shard and its duplicates elsewhere alone
+SHOWN_DIGEST = "tokenize"  # the last stage of a shard that depends only on this shard and its duplicates elsewhere
 
 
 class ShardRow(Facts):
@@ -46,9 +46,9 @@ class ShardTable(Facts):
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What one receipt says of a step.
+    """The facts of a step from its receipt.
 
-    Of a report's: the dataset's `version`, the digest of the `settings` that made it, whether `latest` moved to it.
+    For the report step: the dataset's `version`, the digest of its `settings`, and whether `latest` moved to it.
     """
 
     counts: Mapping[str, int]
@@ -61,23 +61,23 @@ class StepFacts:
 
 
 def step_name(stage: str, unit: str) -> tuple[str, str]:
-    """(shard, what its step is called there): `tokenize` of 00017, `scatter contexts` of contexts-00017."""
+    """(shard, name of the step in its row): `tokenize` for 00017, `scatter contexts` for contexts-00017."""
     kind, _, shard = unit.rpartition("-")
     return shard, f"{stage} {kind}" if kind else stage
 
 
 def shard_row(shard: str, steps: Mapping[str, StepFacts], source_bytes: int | None = None) -> ShardRow:
-    """The row of one shard from its steps by name (see `step_name`), as many as have finished."""
+    """The row of one shard from its finished steps by name (see `step_name`)."""
     index, union, tokenize = (steps[stage].counts if stage in steps else {} for stage in ("index", "union", "tokenize"))
     lines, documents = index.get("lines"), index.get("documents_out")
-    asked = [steps[stage].counts for stage in ("filter", "refine") if stage in steps]
-    dropped = sum(count for counts in asked for name, count in counts.items() if name.startswith("dropped_"))
+    by_steps = [steps[stage].counts for stage in ("filter", "refine") if stage in steps]
+    dropped = sum(count for counts in by_steps for name, count in counts.items() if name.startswith("dropped_"))
     return ShardRow(
         shard=shard,
         source_bytes=source_bytes,
         documents=documents,
         rejected_documents=None if lines is None or documents is None else lines - documents,
-        dropped_documents=dropped if asked else None,
+        dropped_documents=dropped if by_steps else None,
         text_bytes=index.get("text_bytes_out"),
         removed_bytes=union.get("removed_bytes"),
         tokens=tokenize.get("tokens"),

@@ -1,4 +1,4 @@
-"""The facts of one finished or partly finished build, as receipts state them. JSON is their form on disk.
+"""The facts of one finished or partly finished build, from its receipts; stored as JSON.
 
 Every model is frozen and refuses unknown keys. Counts are whole and not negative; sizes are bytes; times are seconds.
 Nothing derivable is stored: shares, totals and verdicts are properties, so that they cannot disagree with the counts.
@@ -24,7 +24,7 @@ from corpusmill.report.filtering import FilterSummary
 
 
 class QuarantineExample(Facts):
-    """One rejected document: why, and where it stands in its source."""
+    """One rejected document: its reason and its place in its source."""
 
     reason: str
     source_file: str
@@ -73,8 +73,8 @@ def _side(terms: tuple[tuple[str, int | str], ...]) -> int | tuple[str, ...]:
 class BuildSummary(Facts):
     """Everything the report says. `plan` is the plan's fingerprint; `configuration` is YAML, without secrets.
 
-    `latest_stays` says why `latest` does not point to this version; "" if it does. `other_files` says which files
-    beside the sources were passed over, if any. `checks` of content stand in order of the chain from source to files.
+    `latest_stays` states why `latest` does not point to this version; "" if it does. `other_files` states which files
+    beside the sources were skipped, if any. Content checks are in order of the chain from source to files.
     """
 
     dataset: str
@@ -114,7 +114,7 @@ class BuildSummary(Facts):
 
     @property
     def verdict(self) -> Literal["does not balance", "in progress", "complete"]:
-        """The worst thing that can be said of the build."""
+        """The worst state that applies to the build."""
         if self.failed_checks:
             return "does not balance"
         finished = bool(self.stages) and all(stage.is_finished for stage in self.stages)

@@ -1,7 +1,7 @@
 """Summary -> the terminal: a row per stage, totals, warnings, the outputs. Everything else is in the HTML report.
 
-Tables fit 80 columns. Other lines are not broken, so that a path can be copied. Text from outside becomes rich `Text`,
-never markup, and its control characters are replaced: a file name can neither colour the page nor move the cursor.
+Tables fit 80 columns. Other lines are not broken, so that a path can be copied. Untrusted text becomes rich `Text`,
+never markup, and its control characters are replaced: a file name can neither change colours nor move the cursor.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _outputs(summary: BuildSummary) -> Lines:
 
 
 def _table(name: str, *figures: str) -> Table:
-    """A column of names, which give way, and columns of figures, which are never shortened."""
+    """A table with a column of names, which may be shortened, and columns of figures, which may not."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     table.add_column(name, overflow="ellipsis")
     for figure in figures:

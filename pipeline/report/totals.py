@@ -42,9 +42,9 @@ def totals(summary: BuildSummary) -> list[Total]:
         seconds = sum(stage.seconds for stage in summary.stages)
         peak = max(stage.peak_rss_bytes for stage in summary.stages)
         known.append(Total("Work", seconds_text(seconds), f"{seconds:,.3f} s", f"at most {bytes_text(peak)} memory"))
-    requests = sum(stage.requests for stage in summary.stages)
-    if requests:
-        moved = sum(stage.wire_bytes for stage in summary.stages)
+    moved = sum(stage.wire_bytes for stage in summary.stages)
+    if moved:
+        requests = sum(stage.requests for stage in summary.stages)
         retries = sum(stage.retries for stage in summary.stages)
         more = requests_text(requests, retries, sum(stage.without_checksum for stage in summary.stages))
         known.append(Total("Over the wire", bytes_text(moved), f"{moved:,} bytes", more))

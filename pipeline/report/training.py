@@ -1,4 +1,4 @@
-"""Trainer settings for the dataset: flags and configuration to copy, made from the summary alone.
+"""Trainer settings for the dataset: flags and configuration to copy, made from the summary only.
 
 Sources: Megatron-LM training/arguments.py and core/datasets/utils.py (get_blend_from_list: prefixes without weights are
 each read once an epoch), nanotron config.py, open_lm params.py and main.py (--train-num-samples counts tokens).

@@ -1,4 +1,4 @@
-"""A dataset over its refreshes, as a row of small bars: one per refresh, the newest last and strongest."""
+"""A dataset over its refreshes as a row of small bars, one per refresh, the newest last and darkest."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MOST_BARS = 14
 
 
 def trend_bars(points: Sequence[tuple[float, str]], label: str) -> Markup:
-    """Bars of (value, tooltip), the last MOST_BARS of them, from zero to the largest; nothing for less than two.
+    """Bars of the last MOST_BARS of (value, tooltip), scaled from zero to the largest; empty for fewer than two.
 
-    A single bar is as high as itself whatever its value: it would say nothing.
+    A single bar has full height whatever its value, so it would show nothing.
     """
     shown = points[-MOST_BARS:]
     if len(shown) < 2:

@@ -1,4 +1,4 @@
-"""What steps would do to some documents: on the terminal, texts side by side, and as a page."""
+"""What steps would do to sample documents: on the terminal, texts side by side, and as a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corpusmill.errors import visible
 from corpusmill.report.facts import Count, Facts
 
 SHOWN_ROWS = 4  # of a text, on the terminal
-COMPARED_WORDS = 4000  # more are shown without marks
+COMPARED_WORDS = 4000  # longer texts are shown without marks
 BETWEEN = " | "
 
 Pieces = list[tuple[str, bool]]
@@ -21,8 +21,9 @@ Pieces = list[tuple[str, bool]]
 
 
 class TriedDocument(Facts):
-    """A document, why it would go ("" if it stays), its attributes by step as JSON, its text before and, if that would
-    be another one, after."""
+    """A document, why it would be dropped ("" if kept), its attributes by step as JSON, its text before and, if
+    changed, after.
+    """
 
     source_file: str
     line: Count
@@ -34,14 +35,14 @@ class TriedDocument(Facts):
 
     @property
     def fate(self) -> str:
-        """In a word or two."""
+        """The outcome in a few words."""
         if self.dropped:
             return f"dropped: {self.dropped}"
         return "kept as it is" if self.after is None else "changed"
 
 
 def render_tried(tried: Sequence[TriedDocument], *, show: int, width: int) -> str:
-    """For the terminal, `width` columns wide: at most `show` documents of each fate, then how many have which."""
+    """For the terminal, `width` columns wide: at most `show` documents of each fate, then the totals."""
     lines: list[str] = []
     seen: Counter[str] = Counter()
     for document in tried:
@@ -85,7 +86,7 @@ def _rows(text: str, width: int) -> list[str]:
 
 
 def compared(before: str, after: str) -> tuple[Pieces, Pieces]:
-    """Both texts in pieces of words and of what is between them."""
+    """Both texts as pieces of words and separators, marked where they differ."""
     left, right = (re.findall(r"\w+|\W", text) for text in (before, after))
     if max(len(left), len(right)) > COMPARED_WORDS:
         return [(before, False)], [(after, False)]
@@ -98,7 +99,7 @@ def compared(before: str, after: str) -> tuple[Pieces, Pieces]:
 
 
 def render_tried_page(tried: Sequence[TriedDocument], title: str) -> str:
-    """One HTML file: every document, those that would go or change first."""
+    """One HTML file: every document, dropped and changed ones first."""
     from corpusmill.report.html import report_environment
 
     rows = [

@@ -1,4 +1,4 @@
-"""Finished files in another order: files in, files of the same kind out, without a build.
+"""Reshuffles finished files without a build: files in, files of the same kind out.
 
 In:  jsonl files, tars of contexts, token shards or `.npy` shards; a seed.
 Out: every record once, in the order of its 64-bit key (shuffle/lines.py).
@@ -7,7 +7,7 @@ Out: every record once, in the order of its 64-bit key (shuffle/lines.py).
     tars.py           finished tars of contexts, bodies untouched        (the job of tokshuf --shuffle-only)
     token_shards.py   token shards, document by document
     npy_shards.py     one series of .npy shards, by documents or slices
-    folders.py        which kind a folder holds, and a new folder whose files appear together
+    folders.py        the kind of files that a folder holds, and an output folder whose files appear together
 
 Invariants: the same bytes for the same inputs and seed, for any memory; outputs get their names when they are
 complete; a folder with other shards is refused, so old and new ones never mix.

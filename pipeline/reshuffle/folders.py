@@ -1,4 +1,4 @@
-"""Inputs of `corpusmill shuffle`, opened, and its output folder."""
+"""The inputs and the output folder of `corpusmill shuffle`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ INCOMPLETE = ".incomplete"
 def ready_inputs(inputs: list[str]) -> tuple[str, list[Path]]:
     """(kind, a key of KINDS; files, or folders of token shards) in order of path.
 
-    SourceError for an input that holds none of them, ConfigError for two kinds at once: what the two hold may be the
-    same records.
+    SourceError for an input that holds none of them, ConfigError for two kinds at once, which may hold the same
+    records.
     """
     paths = [Path(path) for path in list_inputs(inputs, tuple(KINDS))]
     kinds = {kind for kind in KINDS for path in paths if path.name.endswith(kind)}
-    strangers = [path for path in paths if not path.name.endswith(tuple(KINDS))]
-    if strangers or len(kinds) != 1:
+    others = [path for path in paths if not path.name.endswith(tuple(KINDS))]
+    if others or len(kinds) != 1:
         names = sorted(KINDS[kind] for kind in kinds)
         raise ConfigError(
             "the inputs are not all of one kind that can be reshuffled",
             where=", ".join(inputs),
             expected=f"one of: {', '.join(KINDS.values())}",
-            got=strangers[0] if strangers else " and ".join(names),
+            got=others[0] if others else " and ".join(names),
             next_step="name the folder of one kind; lines of text are for corpusmill shuffle-text",
         )
     (kind,) = kinds
@@ -42,9 +42,9 @@ def ready_inputs(inputs: list[str]) -> tuple[str, list[Path]]:
 def whole_folder(output: Path) -> Iterator[Path]:
     """A folder inside `output` to write into, whose files move up into `output` when the block ends without an error.
 
-    A run that fails leaves nothing, one that is killed a folder `.incomplete`, which the next one removes. ConfigError
-    if `output` holds anything else: stale shards beside new ones would be read with them. SourceError if nothing was
-    written, StorageFullError when the device or the quota is full.
+    A failed run leaves nothing; a killed one leaves a folder `.incomplete`, which the next run removes. ConfigError if
+    `output` holds anything else, because stale shards would be read together with new ones. SourceError if nothing was
+    written, StorageFullError if the device or the quota is full.
     """
     names = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
     if names and names != [INCOMPLETE]:
@@ -65,7 +65,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
             raise SourceError(
                 "the inputs hold no record", next_step="check the inputs, and --context-tokens if it was given"
             )
-        for path in sorted(inner.iterdir(), reverse=True):  # a manifest, which says what is there, after its shards
+        for path in sorted(inner.iterdir(), reverse=True):  # the manifest after the shards that it lists
             path.rename(output / path.name)
     finally:
         shutil.rmtree(inner)

@@ -42,8 +42,8 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
 
 
 def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
-    """Files of `inputs`: folders are searched for `endings`, through links as storage/walk.py says. SourceError for one
-    that is not there or holds nothing, or a file that is named twice.
+    """Files of `inputs`: folders are searched for `endings`, through links as storage/walk.py says. SourceError for a
+    missing or empty input, or a file that is named twice.
     """
     paths: list[str] = []
     for entry in inputs:
@@ -82,13 +82,13 @@ def _blocks(name: str) -> Iterator[bytes]:
                     "a line is longer than 1 GiB", where=name, next_step="is this a file of lines that end in newlines?"
                 )
             data = block.data.removeprefix(BYTE_ORDER_MARK) if number == 0 else block.data
-            if data:  # a file of a mark alone holds no line
+            if data:  # a file that is only a byte order mark holds no line
                 yield data
 
 
 @contextmanager
 def _open_output(name: str) -> Iterator[BinaryIO]:
-    """A sink: standard output, or a file that appears when it is whole."""
+    """A sink: standard output, or a file that appears once it is complete."""
     if name == STANDARD:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

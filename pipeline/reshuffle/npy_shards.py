@@ -4,8 +4,8 @@
     records   with eot_id: whole documents, each behind its EOT, wherever the files cut them
               with context_tokens: consecutive slices of that many tokens
 
-What is no whole record does not move: the rest of a document that began before the first file stays in front, a last
-slice shorter than a context stays at the end. Tokens and shard sizes stay, so a loader's steps per shard do, too.
+Partial records do not move: the rest of a document that began before the first file stays in front, a last slice
+shorter than a context stays at the end. Token counts and shard sizes, and so a loader's steps per shard, do not change.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def reshuffle_npy(
     """Write shards of the input's names, numbered from 0, into `output`, a new or empty folder.
 
     `tokens_per_shard`: by default the first input's. Raises ConfigError for files of two folders, names or dtypes
-    (held-out data must not mix with training data), and when no token is `eot_id`; CorruptDataError for a file that is
-    no shard; StorageFullError.
+    (held-out data must not mix with training data), and when no token is `eot_id`; CorruptDataError for a malformed
+    shard; StorageFullError.
     """
     if (eot_id is None) == (context_tokens is None):
         raise ConfigError(
@@ -86,7 +86,7 @@ def reshuffle_npy(
 
 
 def _one_series(files: list[Path]) -> tuple[list[Path], str, int]:
-    """(files by number, what stands before the number, its digits)."""
+    """(files by number, the part of the name before the number, its digits)."""
     matches = {file: NUMBERED.fullmatch(file.name) for file in files}
     series = {(str(file.parent), match[1] if match else file.name) for file, match in matches.items()}
     if len(series) != 1 or any(match is None for match in matches.values()):
@@ -175,13 +175,13 @@ class _Pieces:
             if not len(self._left):
                 following = next(self._stream, None)
                 if following is None:
-                    return  # whoever takes them counts
+                    return  # the caller checks the count
                 self._left = following
             piece, self._left = self._left[:tokens], self._left[tokens:]
             tokens -= len(piece)
             yield piece
 
     def finish(self) -> None:
-        """Let the stream come to its end, where the shuffle compares what went in with what came out."""
+        """Exhaust the stream, so that the shuffle checks its output against its input."""
         if len(self._left) or next(self._stream, None) is not None:
             raise CorruptDataError("the .npy files changed while they were read", got="more tokens than before")

@@ -1,7 +1,8 @@
 """Finished tars of contexts in, the same samples reshuffled into tars of equal size out, with their manifest.
 
-The bodies are carried as they are: not decompressed, not parsed. A member of ours keeps its record's id; another one
-gets `<file>-<place>`, its place in the inputs. Names are made anew, so that passes do not lengthen them (tokshuf's do).
+Bodies are copied verbatim, neither decompressed nor parsed. A member written by Corpusmill keeps its record's id;
+others get `<file>-<place>`, their place in the inputs. Names are new, so repeated passes do not lengthen them
+(tokshuf's do).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def reshuffle(
 ) -> Shuffled:
     """Write shard_00000000.tar ... and manifest.jsonl into `output`, a new or empty folder.
 
-    Raises ConfigError when `output` holds anything, CorruptDataError for a tar that is truncated or holds members that
-    are no `.json.gz` files, StorageFullError.
+    Raises ConfigError when `output` holds anything, CorruptDataError for a tar that is truncated or holds members other
+    than `.json.gz` files, StorageFullError.
     """
     records = data_bytes = 0
     shards: list[tuple[str, int]] = []
@@ -89,10 +90,10 @@ def _joined(samples: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint64]
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and bodies of a tar of any dialect; CorruptDataError for one that is truncated or holds something else.
+    """Names and bodies of a tar of any dialect; CorruptDataError for one that is truncated or holds other members.
 
-    tarfile takes a missing end, a damaged header and a block of zeros for the end of an archive, so the end is looked
-    at here: at least two blocks of zeros, and nothing but zeros up to the file's own end.
+    tarfile takes a missing end, a damaged header and a block of zeros for the end of an archive, so the end is checked
+    here: at least two blocks of zeros, and only zeros up to the end of the file.
     """
     try:
         with tarfile.open(path, "r:") as archive:

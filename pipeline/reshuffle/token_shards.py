@@ -1,7 +1,7 @@
 """Token shards in, the same documents in a global shuffle out, as token shards.
 
-Every document is a record, one without tokens too, so that documents and tokens balance. The shards' tokenizer and
-special ids are carried over; where a document came from is not: an output shard counts as one source.
+Every document is a record, even without tokens, so that documents and tokens balance. The shards' tokenizer and special
+ids are kept; the origin of documents is not: an output shard counts as one source.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def reshuffle_token_shards(
     """Write token shards 00000, 00001, ... into `output`, a new or empty folder.
 
     A document goes to the shard in which its first token falls, so that shards hold `tokens_per_shard` tokens up to
-    the last document's; by default there are as many shards as there were. Raises ConfigError for shards of different
+    the last document's; by default there are as many shards as in the input. Raises ConfigError for shards of different
     tokenizers, CorruptDataError for one whose files disagree, StorageFullError.
     """
     total = sum(len(open_token_shard(folder).tokens) for folder in folders)
@@ -56,7 +56,7 @@ def reshuffle_token_shards(
 
 
 def _common_description(folders: list[Path]) -> dict[str, Any]:
-    """What all shards say of their tokenizer."""
+    """The tokenizer's description, which all shards must share."""
     described = {folder: json.loads((folder / TOKEN_SHARD).read_text()) for folder in folders}
     first: dict[str, Any] = described[folders[0]]
     for folder, description in described.items():
@@ -72,7 +72,7 @@ def _common_description(folders: list[Path]) -> dict[str, Any]:
 
 
 def _batches(folders: list[Path]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
-    """(bytes of documents, lengths in bytes), as shuffle_records wants them."""
+    """(bytes of documents, lengths in bytes), as shuffle_records takes them."""
     for folder in folders:
         shard = open_token_shard(folder)
         lengths = np.diff(np.asarray(shard.ends), prepend=np.uint64(0)).astype(np.uint64)

@@ -25,12 +25,12 @@ unchanged, batch by batch. Stages, formats and accounts are the same.
 budget.py decides which documents a budget shows, and how often: every showing is a separate record.
 
 quality.py measures the resulting order; lines.py is the same shuffle for lines of text, whose number is not known in
-advance; pipeline/reshuffle/ reshuffles finished tars, token shards and .npy shards.
+advance; placement.py draws cells and keys; pipeline/reshuffle/ reshuffles finished tars, token shards and .npy shards.
 
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.
 
-Price: every record is written twice. Scatter holds 40 bytes per record of its shard, 8 per document (16 more per
+Price: every record is written twice. Scatter holds 52 bytes per record of its shard, 8 per document (24 per
 showing under a budget) and one batch; gather holds one cell once and ROW_BYTES per record, so cells = token bytes /
 (memory - the base need of a process).
 """

@@ -1,17 +1,17 @@
-"""Budgets: which documents of a source are shown, and how often (stages/decisions/0002).
+"""Budgets: decides which documents of a source are shown, and how often (stages/decisions/0002).
 
-In:  of every document its source, its tokens and its draw, a random number that (seed, shard, ordinal) determines.
-Out: of every source a `Share`: whole epochs, and the last draw of the epoch that is not whole. That one shows the
-     documents with at most the last draw: of the first ones by draw as few as have the tokens that are left.
+In:  every document's source, tokens and draw, a random number that (seed, shard, ordinal) determines.
+Out: every source's `Share`: whole epochs, and the last draw of a partial epoch. The partial epoch shows the documents
+ whose draw is at most the last draw: the fewest documents, by draw, that hold the remaining tokens.
 
     draws    3  9  1  7  5      tokens  10  20  10  30  20      4 tokens over whole epochs: 1
                                                                11 tokens: 1, 3              31 tokens: 1, 3, 5
 
-The last draw is a selection, not a sort: a pass counts tokens by the next 12 bits of the draws and keeps the bucket in
-which the budget is met, until the documents of all such buckets are few enough to be sorted.
+The last draw is found by selection, without a full sort: each pass counts tokens by the next 12 bits of the draws and
+keeps the bucket in which the budget is met, until the documents in all such buckets are few enough to sort.
 
-Invariants: the tokens shown are at least the amount, and without the last document fewer; another amount changes no
-other source. Documents with one draw are shown together; two of n have the same with probability below n^2 / 2^65.
+Invariants: the tokens shown reach the amount, and would not without the last document; changing an amount affects no
+other source. Documents with equal draws are shown together; two of n have the same with probability below n^2 / 2^65.
 
 Price: two passes over the documents, three beyond some 4 x 10^9 of them; 96 KiB of counts a source, 24 bytes for each
 of up to 2^20 documents, and 40 bytes a document of one shard.
@@ -39,6 +39,9 @@ Words = NDArray[np.uint64]
 BITS = 12
 MOST_SORTED = 1 << 20
 BATCH_TOKENS = 2 << 20
+MOST_REPEATS = (
+    1 << 25
+)  # of a shard's documents: each takes 80 bytes during scatter, or 130 in contexts of short documents
 
 
 class Documents(NamedTuple):
@@ -50,20 +53,22 @@ class Documents(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """How many tokens, documents, and documents without tokens."""
+    """Numbers of tokens, of documents, and of documents without tokens."""
 
     tokens: int = 0
     documents: int = 0
     empty: int = 0
 
     def plus(self, other: Iterable[int]) -> Counted:
-        """Both together."""
+        """The sum of both."""
         return Counted(*(mine + int(more) for mine, more in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)
 class Share:
-    """What of a source is shown: `whole` epochs of `there`, and `rest`: the documents up to draw `last`; None: none."""
+    """What is shown of a source: `whole` epochs of `there`, its counts, and `rest`: the documents up to draw `last`
+    (None: no partial epoch).
+    """
 
     there: Counted
     whole: int
@@ -82,15 +87,15 @@ def draw_documents(seed: int, shard: int, documents: int) -> Words:
 
 
 def share_out(amounts: Sequence[Amount], read: Callable[[], Iterator[Documents]]) -> list[Share]:
-    """The share of every source. `read` gives the documents of all shards, again at each call, in the same order."""
+    """The share of every source. Each call of `read` yields the documents of all shards, in the same order."""
     sources = len(amounts)
     counted = _count(read(), BITS, np.zeros(sources, np.uint64), sources)
     totals = [Counted(*row) for row in counted.sum(axis=2).T.tolist()]
-    wanted = [
+    epochs = [
         epochs_of(there.tokens, amount.of(there.tokens)) if there.tokens else Epochs(0, int(amount.epochs or 0), 0)
         for there, amount in zip(totals, amounts, strict=True)
     ]
-    left = np.array([share.rest for share in wanted], np.uint64)
+    left = np.array([share.rest for share in epochs], np.uint64)
     before = [Counted()] * sources
     buckets = np.zeros(sources, np.uint64)
     bits = BITS
@@ -109,15 +114,15 @@ def share_out(amounts: Sequence[Amount], read: Callable[[], Iterator[Documents]]
         counted = _count(read(), bits, buckets, sources)
     ordered = _sorted(read(), bits, buckets, left)
     return [
-        Share(there, want.whole, *_last(ordered, source, int(left[source]), before[source]))
-        for source, (there, want) in enumerate(zip(totals, wanted, strict=True))
+        Share(there, epoch.whole, *_last(ordered, source, int(left[source]), before[source]))
+        for source, (there, epoch) in enumerate(zip(totals, epochs, strict=True))
     ]
 
 
 def _count(documents: Iterable[Documents], bits: int, buckets: Words, sources: int) -> Words:
     """uint64 (3, sources, 2^BITS): tokens, documents and empty ones, by the last BITS of the draws' first `bits`.
 
-    Those count whose bits before are their source's bucket.
+    Only documents whose earlier bits are their source's bucket count.
     """
     counted = np.zeros((3, sources << BITS), np.uint64)
     for part in documents:
@@ -161,18 +166,27 @@ def shown_documents(shares: Sequence[tuple[int, int | None]], source_ends: Words
     whole = np.repeat(np.array([share[0] for share in shares], np.int64), files)
     some = np.repeat(np.array([share[1] is not None for share in shares], np.bool_), files)
     some &= draws <= np.repeat(np.array([share[1] or 0 for share in shares], np.uint64), files)
+    times = whole + some
     shown, ends = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     before = 0
+    ordinals = np.arange(len(times), dtype=np.uint64)
     for epoch in range(max((share[0] for share in shares), default=0) + 1):
-        ordinals = np.flatnonzero((whole > epoch) | ((whole == epoch) & some)).astype(np.uint64)
+        ordinals = ordinals[times[ordinals] > epoch]  # of the epoch before: time is linear in the showings
         shown.append(ordinals)
         ends.append(np.searchsorted(ordinals, source_ends).astype(np.uint64) + np.uint64(before))
         before += len(ordinals)
     return np.concatenate(shown), np.concatenate(ends)
 
 
+def repeats_of(shares: Sequence[tuple[int, int | None]], source_ends: Words) -> int:
+    """An upper bound of repeated showings of a shard's documents, plus the ends of its files in these epochs."""
+    again = [max(0, whole + (last is not None) - 1) for whole, last in shares]
+    files = (np.diff(source_ends, prepend=np.uint64(0)) + np.uint64(1)).tolist()
+    return sum(count * times for count, times in zip(files, again, strict=True))
+
+
 class Apart(NamedTuple):
-    """What tells a shard's showings from its documents: those left out, and every showing of one after its first."""
+    """The difference between a shard's showings and its documents: documents left out, and repeated showings."""
 
     left_out: Counted
     again: Counted
@@ -180,8 +194,10 @@ class Apart(NamedTuple):
     again_content: ContentSum
 
 
-def told_apart(shard: TokenShard, shown: TokenShard, number: int) -> Apart:
-    """What tells the shard numbered `number` from itself as it is shown; reads what is not shown just once."""
+def difference_of(shard: TokenShard, shown: TokenShard, number: int) -> Apart:
+    """The difference of a shard, numbered `number`, and its showings; reads only documents that are not shown exactly
+    once.
+    """
     ordinals = shown.in_files(np.arange(shown.documents, dtype=np.uint64))
     times = np.bincount(ordinals.astype(np.int64), minlength=shard.documents).astype(np.uint64)
     lengths = np.diff(shard.ends, prepend=np.uint64(0))

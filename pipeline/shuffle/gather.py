@@ -1,4 +1,4 @@
-"""Stage 2: one cell in memory, permuted; or, in source order, one shard as it is, batch by batch."""
+"""Stage 2: one cell in memory, permuted; or, in source order, one shard copied unchanged, batch by batch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BATCH_TOKENS = 1 << 19
 
 @dataclass(frozen=True)
 class Gathered:
-    """What gathering one cell came to.
+    """The totals of one gathered cell.
 
-    `content` weighs every record by its shard and ordinal, as scatter does; `places` by cell and place in the cell,
-    which is how exports take them.
+    `content` weights every record by its shard and ordinal, as scatter does; `places` by cell and place in the cell, as
+    exports do.
     """
 
     records: int
@@ -37,8 +37,8 @@ class Gathered:
 def gather_cell(slices: list[ScatteredCell], cell: int, folder: Path) -> Gathered:
     """Read a cell's slice of every scatter folder (in order of shard), order it by key, write a record shard.
 
-    Rows come first: they say where each record will stand, so that tokens are read in batches straight to their place
-    and the cell is in memory once.
+    Rows are read first: they determine each record's place, so tokens are read in batches directly to their places and
+    the cell is in memory only once.
     """
     rows = np.concatenate([part.rows for part in slices])
     shards = np.repeat(np.arange(len(slices), dtype=np.uint64), [len(part.rows) for part in slices])
@@ -74,7 +74,7 @@ def gather_shard(cell: ScatteredCell, shard: int, folder: Path) -> Gathered:
 def _content(
     tokens: NDArray[Any], lengths: Words, shards: Words | int, ordinals: Words, cell: int, first_place: int
 ) -> tuple[ContentSum, ContentSum]:
-    """The content of records laid back to back: by where they are from, and by their place in the cell."""
+    """The content sums of records back to back: by origin, and by place in the cell."""
     lengths = np.ascontiguousarray(lengths)
     sums = token_sums(tokens, starts_of(lengths), lengths, np.zeros(len(lengths), np.uint64))
     places = np.arange(first_place, first_place + len(lengths), dtype=np.uint64)
@@ -90,7 +90,7 @@ def _batches(cell: ScatteredCell) -> Iterator[tuple[int, int, NDArray[Any]]]:
 
 
 def _place(cell: ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[Any]) -> None:
-    """Read a slice in batches and copy each of its records to where it belongs."""
+    """Read a slice in batches and copy each of its records to its place."""
     lengths = np.ascontiguousarray(cell.rows[:, 2])
     for first, last, tokens in _batches(cell):
         sizes = lengths[first:last]

@@ -2,15 +2,15 @@
 
     record i   key = word i of the Philox stream of the seed; the order is that of (key, i)
 
-A source is read in batches. While they fit in memory they are kept; when they do not, all go to 64 part files by the
-upper bits of their keys, and each part is read back and ordered, or, if it is still too large, parted again by the next
-bits. As in placement.py the order is that of the keys, so it does not depend on the memory, on how the source was cut,
-or on the number of parts.
+A source is read in batches, which are kept while they fit in memory; otherwise all go to 64 part files by the upper
+bits of their keys, and each part is read back and sorted, or, if it is still too large, split again by the next bits.
+As in placement.py the order is that of the keys, so it does not depend on the memory, on how the source was cut, or on
+the number of parts.
 
     part file   lengths[n] u64 | keys[n] u64 | bytes ... one such group per batch, behind a u64 pair (n, bytes)
 
 Price: a source that fits is read once and written once; a larger one goes to disk once for every factor of 64. Memory:
-`memory_bytes` for records held and written, beyond what the process needs; a single record larger than that is held.
+`memory_bytes` for records held and written, beyond what the process needs; a single larger record is held, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from corpusmill.tokens.runs import runs
 PARTS_BITS = 6
 PARTS = 1 << PARTS_BITS
 WRITE_BYTES = 4 << 20
-OVERHEAD_BYTES = 56  # beside a record's bytes: length and key as read and in order, start, end, place in the order
+OVERHEAD_BYTES = 56  # per record: length and key as read and in order, start, end, place in the order
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Records:
 
     @property
     def held_bytes(self) -> int:
-        """What keeping them costs."""
+        """The memory that they take."""
         return len(self.data) + OVERHEAD_BYTES * len(self.lengths)
 
 
@@ -65,8 +65,8 @@ def shuffle_records(
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
     """(data, lengths) batches in, the same records in the order of their keys out, in batches of about 4 MiB.
 
-    BalanceError at the end if the content or the count of what came out is not that of what went in.
-    StorageFullError when `scratch`, where part files go, is full; they are removed in any case.
+    BalanceError at the end if count or content of the output differs from the input's. StorageFullError if `scratch`,
+    which holds the part files, is full; they are removed in any case.
     """
     read, written = _Account(), _Account()
     source = map(read.add, _keyed(batches, seed))
@@ -85,7 +85,7 @@ def shuffle_records(
 
 
 def line_batches(blocks: Iterable[bytes]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
-    """(data, lengths) of the lines of blocks of whole lines, newlines included; a last line without one gets it."""
+    """(data, lengths) of the lines of blocks of whole lines, newlines included; a missing last newline is added."""
     for block in blocks:
         whole = block if block.endswith(b"\n") else block + b"\n"
         data = np.frombuffer(whole, np.uint8)
@@ -103,7 +103,7 @@ def _keyed(batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.uint64]]], seed
 
 @dataclass
 class _Account:
-    """Records counted, and the sum of their hashes, which no order changes."""
+    """The number of records, and the sum of their hashes, which does not depend on their order."""
 
     records: int = 0
     content: ContentSum = field(default_factory=ContentSum)
@@ -198,6 +198,6 @@ def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
 
 
 def full_folder_explained(folder: Path, needs: str) -> AbstractContextManager[None]:
-    """StorageFullError if the device or quota of `folder` is full; it says what the shuffle `needs` there."""
+    """StorageFullError if the device or quota of `folder` is full; its next step includes `needs`."""
     next_step = f"free space there or choose another folder; {needs}"
     return full_device_explained("no space left for a shuffle", where=folder, next_step=next_step)

@@ -1,4 +1,4 @@
-"""Where a record goes: a cell and a place in it, from its identity alone."""
+"""Draws a record's cell and its key from its identity alone."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from corpusmill.fingerprint import random_words
 
 MINIMUM_CELLS = 4  # so that a small dataset still spreads over a few workers
-ROW_BYTES = 160  # a record beside its tokens while its cell is gathered: row, order, starts, lengths, provenance
+ROW_BYTES = 160  # per record, besides its tokens, while its cell is gathered: row, order, starts, lengths, provenance
 SPREAD = 1.15  # cells differ in size by chance: five standard deviations of a cell of 1,100 records
 PROCESS_BYTES = 216 << 20  # measured: an interpreter with numpy and compiled kernels, and one batch being read
 LEAST_ROOM_BYTES = 32 << 20
 
 
 def cells_needed(token_bytes: int, records: int, memory_bytes: int) -> int:
-    """Number of cells so that a process that gathers one stays within `memory_bytes`.
+    """The number of cells with which a process that gathers one stays within `memory_bytes`.
 
-    A budget that no process fits in can only bound what a cell adds to it. The order of the records does not depend on
-    the number (see cells_of).
+    A budget below the base need of a process bounds only what a cell adds to it. The order of the records does not
+    depend on the number (see cells_of).
     """
     room = memory_bytes - PROCESS_BYTES
     if room < LEAST_ROOM_BYTES:
@@ -32,7 +32,7 @@ def draw_placements(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """(cell uint32[records], key uint64[records]) of the records 0, 1, 2, ... of one shard.
 
-    Without a seed the order is that of the source: the one cell of the shard, and the record's number.
+    Without a seed, for source order, the cell is 0 and the key is the record's number.
     The key of record i is word i of `random_words` of (seed, kind, shard).
     """
     if seed is None:
@@ -45,6 +45,6 @@ def draw_placements(
 def cells_of(keys: NDArray[np.uint64], cells: int) -> NDArray[np.uint32]:
     """The cell of each key: its upper 32 bits scaled to [0, cells), exact in 64-bit integers, bias below cells / 2^32.
 
-    It never falls as the key rises, so cell 0, cell 1, ... each ordered by key is all records ordered by key.
+    It is monotonic in the key, so cell 0, cell 1, ... each ordered by key are all records ordered by key.
     """
     return (((keys >> np.uint64(32)) * np.uint64(cells)) >> np.uint64(32)).astype(np.uint32)

@@ -1,11 +1,11 @@
-"""Shuffle quality, measured on the resulting order: what a perfect shuffle gives, and how far chance strays.
+"""Shuffle quality, measured on the resulting order and compared with a perfect shuffle and its chance deviation.
 
 In:  provenance of the records in their final order, cell by cell (shards, ordinals: 16 bytes a record; no tokens).
 Out: three measures, each with the band in which a uniform shuffle stays with probability 1 - significance.
 
     rank correlation      of source and final position; expected 0, variance exactly 1 / (n - 1)
-    neighbours            pairs side by side that hold parts of one document; of P such pairs among n (n - 1) / 2,
-                          2 P / n are expected side by side, Poisson when they are few
+    neighbours            adjacent pairs that hold parts of one document; of P such pairs among n (n - 1) / 2,
+                         2 P / n are expected to be adjacent, Poisson if they are few
     sources per file      chi-square of the table (stretch of the source order) x (output files), over its degrees of
                           freedom d; expected 1, quantile by Wilson and Hilferty (1931)
 
@@ -39,7 +39,7 @@ BLOCK_RECORDS = 1 << 20
 
 @dataclass(frozen=True)
 class Band:
-    """One measure: what was found, what a perfect shuffle gives, and how far chance strays."""
+    """One measure: its value, its expectation in a perfect shuffle, and the deviation that chance explains."""
 
     measured: float
     ideal: float
@@ -50,7 +50,7 @@ class Band:
 class OrderQuality:
     """One kind of record. `neighbours` and `pairs` are None for records that are whole documents.
 
-    `neighbours`: pairs side by side that share a document; `pairs`: all pairs that do. `tables`: format to
+    `neighbours`: adjacent pairs that share a document; `pairs`: all pairs that do. `tables`: format to
     (stretches of the source order) x (groups of consecutive output files), records each; None with too few of them.
     """
 
@@ -66,7 +66,7 @@ class OrderQuality:
 
 
 class OrderMeter:
-    """Reads the final order block by block; see the module's docstring.
+    """Measures the final order block by block; see the module's docstring.
 
     positions_per_shard: source positions (documents, empty ones included, or contexts) of each shard. `ends` gives for
     each format where its files end, in records of the final order, or as other ascending values that `add` receives.
@@ -145,7 +145,7 @@ class OrderMeter:
 
 
 def split_pieces(plan: ContextPlan) -> Pieces:
-    """(context, document) of every piece whose document stands in more contexts than one, ascending by context."""
+    """(context, document) of every piece whose document is in more than one context, ascending by context."""
     contexts = np.repeat(np.arange(plan.contexts), np.diff(plan.bounds))
     split = np.bincount(plan.documents)[plan.documents] > 1 if len(plan.documents) else np.empty(0, np.bool_)
     return contexts[split], plan.documents[split]
@@ -164,7 +164,9 @@ def _documents_of(
 
 
 def grouped_table(table: NDArray[np.int64]) -> list[list[int]] | None:
-    """Merge neighbouring files until each group has records enough for chi-square; None if fewer than two are left."""
+    """Merge neighbouring files until each group has enough records for chi-square; None if fewer than two groups are
+    left.
+    """
     stretches = len(table)
     least = max(LEAST_EXPECTED * stretches, -(-int(table.sum()) // LARGEST_TABLE))
     groups: list[NDArray[np.int64]] = []
@@ -189,7 +191,7 @@ def correlation_band(quality: OrderQuality, significance: float) -> Band | None:
 
 
 def neighbours_band(quality: OrderQuality, significance: float) -> Band | None:
-    """Band of the share of neighbours that hold parts of one document; None for documents and fewer than 3 records."""
+    """Band of the share of adjacent pairs with parts of one document; None for documents and fewer than 3 records."""
     if quality.neighbours is None or quality.pairs is None or quality.records < 3:
         return None
     expected = 2 * quality.pairs / quality.records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from corpusmill.tokens.records import Records, RecordsContent
 from corpusmill.tokens.runs import runs
 
 BATCH_TOKENS = 1 << 19
+BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Scattered:
-    """What scattering one shard came to. `content` is of the records as they were written."""
+    """The totals of one scattered shard. `content` sums the records as written."""
 
     records: int
     tokens: int
@@ -36,21 +38,23 @@ def scatter_records(
 ) -> Scattered:
     """Write one shard's records grouped by cell (format: the room's docstring).
 
-    The shard is read from its beginning to its end, a batch at a time; how many tokens each cell gets is known before,
-    so a batch's part of a cell goes straight to its place in the file.
+    The shard is read sequentially in batches. The tokens per cell are known in advance, so a batch's part of a cell is
+    written directly to its place in the file.
     """
     placed, keys = draw_placements(seed, kind, shard, len(records.ordinals), cells)
     order = np.argsort(placed, kind="stable")
-    lengths = records.lengths[order]
-    rows = np.stack([records.ordinals[order], keys[order], lengths], axis=1)
-    (folder / "rows").write_bytes(rows.astype("<u8").data)
-
-    bounds = np.searchsorted(placed[order], np.arange(cells + 1, dtype=np.uint32))
-    token_ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
-    (folder / "cells").write_bytes(np.stack([bounds.astype(np.uint64), token_ends[bounds]], axis=1).astype("<u8").data)
+    with (folder / "rows").open("wb") as file:
+        for first in range(0, len(order), BATCH_ROWS):
+            chosen = order[first : first + BATCH_ROWS]
+            columns = (records.ordinals[chosen], keys[chosen], records.lengths[chosen])
+            file.write(np.stack(columns, axis=1).astype("<u8", copy=False).data)
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(placed, minlength=cells))])
+    token_ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(records.lengths[order], dtype=np.uint64)])[bounds]
+    del keys, order
+    (folder / "cells").write_bytes(np.stack([bounds.astype(np.uint64), token_ends], axis=1).astype("<u8").data)
 
     content = RecordsContent()
-    free = token_ends[bounds[:-1]].astype(np.int64)  # where in the file each cell's next record goes
+    free = token_ends[:-1].astype(np.int64)  # where in the file each cell's next record goes
     with (folder / "tokens").open("wb") as file:
         for first, last in runs(np.cumsum(records.lengths, dtype=np.uint64), BATCH_TOKENS):
             chosen = first + np.argsort(placed[first:last], kind="stable")
@@ -65,15 +69,17 @@ def scatter_records(
             free += filled
             content += records.content(chosen, tokens, shard)
     (folder / "scatter.json").write_text(json.dumps({"dtype": records.shard.tokens.dtype.name}) + "\n")
-    per_cell = np.diff(bounds).tolist(), np.diff(token_ends[bounds]).tolist()
-    return Scattered(len(order), int(token_ends[-1]), content, *per_cell)
+    return Scattered(
+        int(bounds[-1]), int(token_ends[-1]), content, np.diff(bounds).tolist(), np.diff(token_ends).tolist()
+    )
 
 
 @dataclass(frozen=True)
 class ScatteredCell:
-    """One cell's slice of a scatter file: rows uint64 (n, 3) of ordinal, key, tokens; tokens are read when asked.
+    """One cell's slice of a scatter file: rows uint64 (n, 3) of ordinal, key, tokens; tokens are read on demand.
 
-    `compare` (name of a file, first byte, last) raises if those bytes are not the ones that were written.
+    `compare(name of a file, first byte, last)` raises if those bytes changed since they were written; the file stays in
+    place during the `with`.
     """
 
     path: Path
@@ -81,7 +87,7 @@ class ScatteredCell:
     first_token: int
     tokens: int
     rows: NDArray[np.uint64]
-    compare: Callable[[str, int, int], None]
+    compare: Callable[[str, int, int], AbstractContextManager[Any]]
 
     def read(self, first: int, last: int) -> NDArray[Any]:
         """Tokens [first, last) of the slice, copied: a mapping would count towards this process's memory.
@@ -89,8 +95,8 @@ class ScatteredCell:
         CorruptDataError if the file ends before them.
         """
         offset = (self.first_token + first) * self.dtype.itemsize
-        self.compare(self.path.name, offset, offset + (last - first) * self.dtype.itemsize)
-        records = np.fromfile(self.path, self.dtype, last - first, offset=offset)
+        with self.compare(self.path.name, offset, offset + (last - first) * self.dtype.itemsize):
+            records = np.fromfile(self.path, self.dtype, last - first, offset=offset)
         if len(records) != last - first:
             raise CorruptDataError(
                 "a scatter file is shorter than its index says",
@@ -103,14 +109,16 @@ class ScatteredCell:
 
 
 def open_scattered(
-    folder: Path, cell: int, compare: Callable[[str, int, int], None] = lambda _name, _first, _last: None
+    folder: Path,
+    cell: int,
+    compare: Callable[[str, int, int], AbstractContextManager[Any]] = lambda _name, _first, _last: nullcontext(),
 ) -> ScatteredCell:
     """One cell's slice of a scatter file; see ScatteredCell for `compare`."""
-    compare("scatter.json", 0, 1)
-    compare("cells", 16 * cell, 16 * cell + 32)
-    dtype = np.dtype(json.loads((folder / "scatter.json").read_text())["dtype"]).newbyteorder("<")
-    bounds = np.fromfile(folder / "cells", "<u8", 4, offset=16 * cell).tolist()
+    with compare("scatter.json", 0, 1):
+        dtype = np.dtype(json.loads((folder / "scatter.json").read_text())["dtype"]).newbyteorder("<")
+    with compare("cells", 16 * cell, 16 * cell + 32):
+        bounds = np.fromfile(folder / "cells", "<u8", 4, offset=16 * cell).tolist()
     first_row, first_token, last_row, last_token = bounds
-    compare("rows", 24 * first_row, 24 * last_row)
-    rows = np.fromfile(folder / "rows", "<u8", 3 * (last_row - first_row), offset=24 * first_row).reshape(-1, 3)
+    with compare("rows", 24 * first_row, 24 * last_row):
+        rows = np.fromfile(folder / "rows", "<u8", 3 * (last_row - first_row), offset=24 * first_row).reshape(-1, 3)
     return ScatteredCell(folder / "tokens", dtype, first_token, last_token - first_token, rows, compare)

@@ -1,4 +1,4 @@
-"""Opening a shard's source files, at any location: whole or a part, on this machine or in a store, lines or rows."""
+"""Opens a shard's source files at any location: whole or a part, on this machine or in a store, as lines or rows."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ READ_BYTES = 1 << 20
 class SourceCopy:
     """A planned source file that can be opened.
 
-    `path` is where it lies on this machine, as `pieces` of that file (None: all of it); no path: it is read from its
-    store, and counted in `traffic`. `checksum` is that of the pieces together, as downloaded or first read; `windows`
-    are those of a file that is read from its store (storage/windows.py).
+    `path` is its place on this machine, of which it is the `pieces` (None: all of it); without a path it is read from
+    its store, and counted in `traffic`. `checksum` is that of all pieces, as downloaded or first read; `windows` are
+    those of a file that is read from its store (storage/windows.py).
     """
 
     file: SourceFile
@@ -63,7 +63,7 @@ class SourceCopy:
 
 @contextmanager
 def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
-    """The bytes of a file or part, for one pass from beginning to end; SourceError if they are not those planned."""
+    """The bytes of a file or part, for one sequential pass; SourceError if they differ from the planned ones."""
     if copy.path is not None:
         with _open_local(copy, copy.path) as stream:
             yield stream
@@ -73,14 +73,14 @@ def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
 
 
 def wanted_of(file: SourceFile) -> Wanted:
-    """What of a store's file is to be read."""
+    """The part of a store's file to read."""
     return Wanted(
         file.location.rpartition("/")[2], file.size_bytes, file.identity, file.part.pieces if file.part else None
     )
 
 
 def streamed_copy(file: SourceFile, endpoint_url: str | None, traffic: Traffic | None = None) -> SourceCopy:
-    """A planned file read where it lies, for a reader without a download step; it is read once now, to compare with."""
+    """A planned file read in place, for a reader without a download step; it is read once now for its checksum."""
     traffic = traffic or Traffic()
     wanted = wanted_of(file)
     if is_local(file.location):
@@ -127,7 +127,7 @@ def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
-    """A parquet file, seekable; of a part only its own row groups are there. SourceError if it is another one now."""
+    """A parquet file, seekable; a part has only its own row groups. SourceError if the file has changed."""
     from corpusmill.documents.parquet import Placed
 
     file = copy.file
@@ -136,7 +136,7 @@ def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
         yield cast(BinaryIO, Placed(windows, file.part.pieces)) if file.part else windows
         return
     with _open_local(copy, copy.path):
-        pass  # row groups are read at their places, so all of it is compared before
+        pass  # row groups are read in any order, so the whole file is checked first
     with copy.path.open("rb") as file_stream:
         whole = file.part is None or copy.pieces is not None  # a local original has everything at its place
         yield file_stream if whole or not file.part else cast(BinaryIO, Placed(file_stream, file.part.pieces))
@@ -145,10 +145,10 @@ def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
 def each_file(
     inputs: list[str], endpoint_url: str | None = None
 ) -> Iterator[tuple[str, AbstractContextManager[BinaryIO]]]:
-    """(name, its decompressed lines, to be opened) of every file of JSON lines that these paths mean.
+    """(name, context manager that opens its decompressed lines) of every file of JSON lines that the paths name.
 
-    For commands without a plan: files lie here, in a bucket or on a hub, and each is read as it was when it was listed;
-    SourceError if it has changed. What a store has no checksum of is read twice.
+    For commands without a plan: files may be local, in a bucket or on the Hub. SourceError if a file has changed since
+    it was listed. Files without a checksum in their store are read twice.
     """
     from corpusmill.documents.compression import ENDINGS, NAMED_ENDINGS
 
@@ -159,7 +159,7 @@ def each_file(
 
 @contextmanager
 def _open_unplanned(file: StoredFile, endpoint_url: str | None) -> Iterator[BinaryIO]:
-    """The decompressed lines of a file of which nothing is known but its listing."""
+    """The decompressed lines of a file that was only listed."""
     from corpusmill.documents.compression import open_decompressed
 
     store, name = open_location(file.location, endpoint_url=endpoint_url)
@@ -185,7 +185,7 @@ def read_source(copy: SourceCopy, source: SourceConfig) -> Iterator[DocumentBatc
 
 
 def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> Iterator[tuple[int, bytes]]:
-    """(0-based number, line) of some lines of a file or part; a row of parquet comes as the JSON of its text and id."""
+    """(0-based number, line) of some lines of a file or part; a parquet row becomes the JSON of its text and id."""
     from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 
     if copy.is_parquet:
@@ -210,7 +210,7 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> I
 
 @contextmanager
 def open_as_lines(copy: SourceCopy, source: SourceConfig) -> Iterator[BinaryIO]:
-    """The lines of a file or part; of parquet, the JSON of each row's text and id, null for one that is no document."""
+    """The lines of a file or part; for parquet, the JSON of each row's text and id, null for a rejected row."""
     from corpusmill.documents.decompressing import PieceStream
 
     if copy.is_parquet:
@@ -234,6 +234,6 @@ def _record(source: SourceConfig, text: bytes, identity: bytes) -> dict[str, str
 
 
 def count_traffic(traffic: Traffic) -> dict[str, int]:
-    """A step's traffic for its receipt; nothing for a step that only read this machine's disks."""
+    """A step's traffic for its receipt; empty for a step that only read this machine's disks."""
     counts = traffic.as_counts()
     return counts if any(counts.values()) else {}

@@ -4,7 +4,7 @@
                  big.part_00000.jsonl ...   if the sources hold a big.part<number>.jsonl, whatever its number
                  big.part__00000.jsonl ...  if they hold a big.part_<number>.jsonl, too
 
-The number is left out of account so that a file that grows keeps the names of its parts.
+The number is ignored so that a file that grows keeps the names of its parts.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Taken = set[tuple[str, str]]
 
 
 def taken_names(sources: Iterable[str]) -> Taken:
-    """What the names of all source files, and of the folders in them, take from the parts of others."""
+    """The names that parts cannot have, because source files or folders have them."""
     paths = {path for name in sources for path in accumulate(name.split("/"), "{}/{}".format)}
     matches = (PART.fullmatch(path) for path in paths)
     return {(match[1] + match[3], match[2]) for match in matches if match}
 
 
 def part_name(name: str, number: int, taken: Taken) -> str:
-    """What a part is called: its number stands before the ending, which still says how to read it."""
+    """The name of a part: its number precedes the ending, which still states how to read it."""
     ending = next(ending for ending in ENDINGS if name.endswith(ending))
     word = "part"
     while (name, word) in taken:

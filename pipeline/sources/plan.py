@@ -1,10 +1,11 @@
 """The plan of a dataset's sources: which files and parts of files make up each shard.
 
 Files are taken in natural order of their names and grouped greedily: a shard is full when the next file would take it
-past `source.shard_bytes`. A larger file is cut into parts, if it can be (documents/splitting.py); each part counts as a
-file of its own, `big.part00003.jsonl` of `big.jsonl` (part_names.py). A file that cannot be cut is a shard alone, and
-`Plan.uncut` says why. So files appended at the end make new shards, or refill the last one, and leave the others as
-they were, however many there are: a scheduler's tasks take groups of them (engine/groups.py).
+past `source.shard_bytes`. A larger file is cut into parts of that size, if it can be; the last two share what is left
+(documents/splitting.py). Each part counts as a file of its own, `big.part00003.jsonl` of `big.jsonl` (part_names.py). A
+file that cannot be cut is a shard alone, and `Plan.uncut` says why. So files appended at the end make new shards, or
+refill the last one, and leave the others as they were, however many there are: a scheduler's tasks take groups of them
+(engine/groups.py).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from corpusmill.storage import StoredFile
 if TYPE_CHECKING:
     from corpusmill.sources.part_names import Taken
 
-SMALLEST_PART_BYTES = 1 << 20  # smaller parts of a file would cost more in steps than they win
+SMALLEST_PART_BYTES = 1 << 20  # smaller parts would cost more in steps than they gain
 
 
 class SourcePart(BaseModel):
-    """Which part of a source file: number `number` of the file called `of`; see documents.splitting.Cut."""
+    """Part number `number` of the source file `of`; see documents.splitting.Cut."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,7 +41,7 @@ class SourcePart(BaseModel):
 class SourceFile(BaseModel):
     """A source file as the plan saw it (see storage.StoredFile), or one part of it.
 
-    A part's `size_bytes` is what of the file it takes; `identity` is the file's.
+    A part's `size_bytes` is that of its pieces; its `identity` is the file's.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,7 +65,7 @@ class UncutFile(BaseModel):
 
 
 class OtherFiles(BaseModel):
-    """Files beside the sources that are none by their ending: how many, and the names of the first."""
+    """Files beside the sources whose endings are not those of sources: their number, and the first names."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -80,7 +81,7 @@ class OtherFiles(BaseModel):
 class Reference(BaseModel):
     """A reference of `dedup.against`: as it is configured, and its files, shard by shard.
 
-    `key` tells it from others in every dataset of a work folder; `version` is that of a finished dataset.
+    `key` identifies it in all datasets of a work folder; `version` is that of a finished dataset.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -99,8 +100,9 @@ class Plan(BaseModel):
     """The source files of every shard; a shard's name is its number, `00000` upwards.
 
     `benchmarks` are the files of each benchmark, `decisions` those of the list of `forget` and of decisions made
-    elsewhere, `steps` what identifies the code of each step, `references` what `dedup.against` names, in the
-    configuration's order. `paths`, with a budget: of each file of each shard the number of its entry in `source.paths`.
+    elsewhere, `steps` the identities of the steps' code, `references` those of `dedup.against`, all in the
+    configuration's order. `paths`, with a budget: for each file of each shard, the number of its entry in
+    `source.paths`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -157,7 +159,9 @@ def _entries(
     from corpusmill.sources.part_names import part_name
     from corpusmill.storage import is_local, open_location
 
-    whole = SourceFile(**asdict(file))
+    whole = SourceFile(
+        name=file.name, location=file.location, size_bytes=file.size_bytes, identity=file.identity
+    )  # asdict would take ten times as long
     if file.size_bytes <= part_bytes:
         return [whole]
     store, name = open_location(file.location, endpoint_url=endpoint_url)
@@ -183,7 +187,7 @@ def _entries(
 def _require_every_byte_once(files: list[StoredFile], entries: list[SourceFile]) -> None:
     """BalanceError unless the entries, in order, are the files: each whole, or in parts that cover it without a gap.
 
-    A part's own bytes are counted, not the tail that it reads beyond them; of parquet, its row groups.
+    Only a part's own bytes count, without the tail that it reads beyond them; for parquet, its row groups.
     """
     at = 0
     for file in files:

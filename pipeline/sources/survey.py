@@ -1,4 +1,4 @@
-"""A survey of source files before there is a configuration: how many, how large, and which keys hold text.
+"""Surveys source files before there is a configuration: their number and sizes, and the keys that hold text.
 
 At most MOST_FILES files, spread over the listing, are opened; of each, one block of lines (parquet: of rows) is read.
 """
@@ -27,7 +27,9 @@ KEYS_SHOWN = 10
 
 @dataclass(frozen=True)
 class FileSurvey:
-    """The beginning of one file: its `lines` (parquet: rows); by key, how many hold text there, and its bytes."""
+    """The beginning of one file: its `lines` (parquet: rows), and by key the number of lines with text there, and its
+    bytes.
+    """
 
     name: str
     lines: int
@@ -44,7 +46,7 @@ class Survey:
     files: list[FileSurvey]
 
     def lines(self) -> int:
-        """How many lines were read."""
+        """The number of lines read."""
         return sum(file.lines for file in self.files)
 
     def lines_with_text(self) -> Counter[str]:
@@ -57,11 +59,11 @@ class Survey:
 
 
 def survey_sources(files: list[StoredFile], endpoint_url: str | None = None) -> Survey:
-    """Look at listed files; CorruptDataError for a file that cannot be read."""
+    """Survey listed files; CorruptDataError for a file that cannot be read."""
     step = max(1, -(-len(files) // MOST_FILES))
     endings = Counter(ending_of(file.name) for file in files)
-    looked_at = [_survey(file, endpoint_url) for file in files[::step]]
-    return Survey(endings, sum(file.size_bytes for file in files), looked_at)
+    surveyed = [_survey(file, endpoint_url) for file in files[::step]]
+    return Survey(endings, sum(file.size_bytes for file in files), surveyed)
 
 
 def ending_of(name: str) -> str:
@@ -70,7 +72,8 @@ def ending_of(name: str) -> str:
 
 
 def choose_text_field(survey: Survey) -> str:
-    """The key that holds the text: `text` if most lines have it, else of those that most have the one with most text.
+    """The key that holds the text: `text` if most lines have it, else the key with the most text among those in most
+    lines.
 
     SourceError if no key holds text in most lines, or if the chosen one holds none in a file.
     """
@@ -97,8 +100,21 @@ def choose_text_field(survey: Survey) -> str:
     return chosen
 
 
+def require_text_field(survey: Survey, field: str) -> None:
+    """SourceError with the keys that hold text, if lines were read and none of them has text under `field`."""
+    lines, with_text = survey.lines(), survey.lines_with_text()
+    if lines and not with_text[field]:
+        raise SourceError(
+            "no line has text under source.text_field",
+            where=f"{lines:,} lines at the start of {len(survey.files):,} files",
+            expected=f"text under the key {field}",
+            got=_shares(with_text, lines) or "no text under any key",
+            next_step="set source.text_field to the key that holds the text",
+        )
+
+
 def files_without(survey: Survey, field: str) -> list[FileSurvey]:
-    """Those that have lines, but no text under a key."""
+    """The surveyed files that have lines, but no text under a key."""
     return [file for file in survey.files if file.lines and not file.lines_with_text[field]]
 
 
@@ -122,7 +138,7 @@ def _survey(file: StoredFile, endpoint_url: str | None) -> FileSurvey:
 
 
 def _lines(raw: BinaryIO, name: str) -> Iterator[Iterable[tuple[str, Any]]]:
-    """The members of each line of the first block; none of a line that is no JSON object."""
+    """The members of each line of the first block; empty for a line that is not a JSON object."""
     with open_decompressed(raw, name) as stream:
         for block in read_line_blocks(stream, block_bytes=BLOCK_BYTES, longest_line_bytes=LONGEST_LINE_BYTES):
             for start, end in () if block.cut else block.spans(first=True):
@@ -139,7 +155,7 @@ def _members(line: bytes) -> Iterable[tuple[str, Any]]:
 
 
 def _rows(raw: BinaryIO, name: str) -> Iterator[Iterable[tuple[str, Any]]]:
-    """The columns of text of the first rows."""
+    """The text columns of the first rows."""
     import pyarrow as pa
 
     from corpusmill.documents.parquet import open_parquet

@@ -1,6 +1,6 @@
-"""What writeback adds to documents: the ranges that repeat, and the items of benchmarks that a document holds.
+"""The annotations that writeback adds to documents: repeated ranges, and benchmark items.
 
-Both are lists, empty where there is nothing to say. Positions are bytes of the text as it is written, as UTF-8.
+Both are lists, possibly empty. Positions are bytes of the written text as UTF-8.
 
     dedup.annotate_key            [start, end] of each range; with `against` [start, end, reference], which is 0 for
                                   the dataset itself and n for the n-th entry of `against`
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 Hits = dict[int, list[dict[str, Any]]]
-"""What is said of the hits of each document that has one, by its ordinal."""
+"""{ordinal of a document: its hits, as annotated}."""
 
 
 def annotates_hits(build: Build) -> bool:
-    """Whether documents get the items that they hold."""
+    """Whether documents are annotated with the benchmark items that they hold."""
     return build.config.decontamination is not None and build.config.decontamination.action == "annotate"
 
 
 def ranges_of(build: Build, shard: str, text: TextShard) -> NDArray[np.uint64]:
-    """(m, 2) what writeback cuts or notes of a shard's text; (m, 3) where it also notes which reference holds it."""
+    """uint64 (m, 2): the ranges that writeback cuts or annotates; (m, 3) with the reference that holds them."""
     import numpy as np
 
     from corpusmill.dedup.ranges import read_ranges
@@ -47,7 +47,7 @@ def ranges_of(build: Build, shard: str, text: TextShard) -> NDArray[np.uint64]:
 
 
 def hits_of(build: Build, shard: str, text: TextShard, ranges: NDArray[np.uint64]) -> Hits:
-    """The hits of a shard's documents, at their places in the text without `ranges`, if these are removed."""
+    """The hits of a shard's documents, with positions in the text without `ranges` if those are removed."""
     import numpy as np
     import orjson
 
@@ -84,22 +84,22 @@ def hits_column() -> Any:
     return pa.list_(pa.struct([*words, *places, pa.field("share", pa.float64())]))
 
 
-def told(build: Build, shard: str, text: TextShard) -> ContentSum:
-    """The content sum of all that writeback must say of a shard, worked out anew from what union and search wrote."""
+def expected_annotations(build: Build, shard: str, text: TextShard) -> ContentSum:
+    """The content sum of all annotations of a shard, recomputed from the outputs of union and decontaminate."""
     from corpusmill.dedup.annotations import tally_of
     from corpusmill.dedup.ranges import read_ranges
 
     cut = read_ranges(build.folder("union", shard) / CUT_RANGES)
     tally = NOTHING
     if build.config.dedup.mode == "annotate":
-        tally += tally_of(_told_ranges(build, shard, text, cut), int(shard))
+        tally += tally_of(_expected_ranges(build, shard, text, cut), int(shard))
         cut = cut[:0]
     if annotates_hits(build):
-        tally += tally_of(_told_hits(build, shard, text, cut), int(shard))
+        tally += tally_of(_expected_hits(build, shard, text, cut), int(shard))
     return tally
 
 
-def _told_ranges(build: Build, shard: str, text: TextShard, cut: NDArray[np.uint64]) -> dict[int, list[list[int]]]:
+def _expected_ranges(build: Build, shard: str, text: TextShard, cut: NDArray[np.uint64]) -> dict[int, list[list[int]]]:
     """Each document's ranges; the reference of each is that of its last byte."""
     import numpy as np
 
@@ -108,7 +108,7 @@ def _told_ranges(build: Build, shard: str, text: TextShard, cut: NDArray[np.uint
         ranges = ranges_of(build, shard, text)[:, :2]
         held = np.fromfile(build.folder("union", shard) / REFERENCE_RANGES, "<u8").reshape(-1, 3)
         held = np.concatenate([np.zeros((1, 3), np.uint64), held])
-        at = held[np.searchsorted(held[:, 0], ranges[:, 1], side="left") - 1]  # the last that begins before the end
+        at = held[np.searchsorted(held[:, 0], ranges[:, 1], side="left") - 1]  # the last row that begins before the end
         labels = np.where(at[:, 1] >= ranges[:, 1], at[:, 2] + np.uint64(1), np.uint64(0)).astype(np.int64)[:, None]
     owner = np.searchsorted(text.offsets, ranges[:, 0]) - 1
     places = ranges.astype(np.int64) - text.offsets[owner].astype(np.int64)[:, None] - 1
@@ -118,8 +118,8 @@ def _told_ranges(build: Build, shard: str, text: TextShard, cut: NDArray[np.uint
     return by_document
 
 
-def _told_hits(build: Build, shard: str, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
-    """Each document's hits, by its line in its file; places are counted byte by byte in what is left of its text."""
+def _expected_hits(build: Build, shard: str, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
+    """Each document's hits, by its line in its file; positions are counted byte by byte in the kept text."""
     import numpy as np
     import orjson
 
@@ -135,7 +135,7 @@ def _told_hits(build: Build, shard: str, text: TextShard, removed: NDArray[np.ui
             for start, end in removed[low:high].tolist():
                 stays[start - origin : end - origin] = False
             if build.config.dedup.drop_empty and not stays.any():
-                continue  # the document goes
+                continue  # the document is dropped
             places = {name: int(np.count_nonzero(stays[: row[name]])) for name in ("begin", "end")}
             about = {name: row[name] for name in ("benchmark", "item", "part", "share")}
             hits.setdefault(document, []).append({**about, **places})

@@ -1,4 +1,4 @@
-"""What a finished build announces, in a few lines of JSON: counts, the version, a digest for each deliverable."""
+"""The announcement of a finished build, in a few lines of JSON: counts, the version, a digest for each format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A text shard as steps leave it: asked, written, counted and accounted. `filter` and `refine` do it.
+"""Applies steps to a text shard: asks them, writes the result, counts it and checks it, for `filter` and `refine`.
 
-dropped.jsonl, attributes.jsonl   a row a document: file, line, id, and why it went, or what steps noted
-samples.jsonl                     some of the dropped, with the beginning of their texts
+dropped.jsonl, attributes.jsonl   a row per document: file, line, id, and the reason, or its attributes
+samples.jsonl                     some dropped documents, with the beginning of their texts
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 DROPPED, ATTRIBUTES, SAMPLES = "dropped.jsonl", "attributes.jsonl", "samples.jsonl"
 GONE, GONE_BYTES = "dropped_", "text_bytes_dropped_"  # counts by reason
-TO_FORGET = {FORGOTTEN, COPY}  # nothing but the place is written of documents that go for these reasons
-SAMPLES_OF_A_REASON = 20  # of a shard
+TO_FORGET = {FORGOTTEN, COPY}  # reasons for which only a document's place is written
+SAMPLES_OF_A_REASON = 20  # per shard
 PREVIEW_CHARACTERS = 300
 
 Place = Literal["index", "writeback"]
 
 
 def steps_before(build: Build, place: Place) -> tuple[list[StepConfig], list[Identity]]:
-    """The configured steps of a place, in order, and what the plan pinned of each."""
+    """The configured steps of a place, in order, and the identities of their code in the plan."""
     pairs = zip(build.config.steps or (), build.plan.steps or (), strict=True)
     own = [(step, identity) for step, identity in pairs if step.before == place]
     return [step for step, _ in own], [identity for _, identity in own]
 
 
 def step_settings(build: Build, place: Place) -> dict[str, Any]:
-    """What a stage's fingerprint has of its steps."""
+    """The part of a stage's settings that identifies its steps."""
     steps, identities = steps_before(build, place)
     return {"steps": [step.model_dump(mode="json", exclude={"seconds"}) for step in steps], "code": identities}
 
@@ -55,7 +55,8 @@ def batch_of(
     text: TextShard, ids: DocumentIds, first: int, data: NDArray[np.uint8], bounds: NDArray[np.int64], between: int = 0
 ) -> Batch:
     """Documents from `first` on, as steps see them. Document i of them is `data[bounds[i] + between : bounds[i + 1]]`:
-    `between` bytes stand before each."""
+    `between` bytes precede each.
+    """
     import numpy as np
 
     from corpusmill.steps.answers import Batch
@@ -68,11 +69,12 @@ def batch_of(
 
 
 class Answered:
-    """Asks a chain about the documents of a shard and writes what is left.
+    """Applies a chain of steps to the documents of a shard and writes the result.
 
-    `gone`      ordinals, ascending, and reasons of documents that go without being asked
-    `passed`    ordinals of documents that stay without being asked
-    Afterwards `dropped` and `rewritten` have the ordinals of the documents that went, and that have another text.
+    `gone`      {ordinal: reason}, ascending, of documents that are dropped without asking the chain
+    `passed`    ordinals of documents that are kept without asking the chain
+
+    Afterwards `dropped` and `rewritten` have the ordinals of dropped documents, and of those with a new text.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Answered:
         self._added_bytes = self._cut_bytes = self._attributed = 0
 
     def write(self, folder: Path, read: Callable[[DocumentIds, int, int], Batch]) -> None:
-        """Write the text shard that is left and the files of rows; `read`: documents [first, last) as steps see them.
+        """Write the resulting text shard and the files of rows; `read`: documents [first, last) as steps see them.
 
         StepError as the chain raises it.
         """
@@ -103,14 +105,14 @@ class Answered:
         dropped, attributed, samples = ((folder / name).open("wb") for name in names)
         with SubsetWriter(folder, self._text) as subset, dropped, attributed, samples:
             for number, (first, last) in enumerate(runs(self._text.bounds(0, self._text.documents)[1:], BATCH_BYTES)):
-                seen = read(self._ids, first, last)
+                batch = read(self._ids, first, last)
                 asked = [
                     ordinal
                     for ordinal in range(first, last)
                     if ordinal not in self._gone and ordinal not in self._passed
                 ]
                 outcomes = self._chain.outcomes(
-                    seen.taken(np.array(asked, np.int64) - first), twice=number % TWICE == 0
+                    batch.taken(np.array(asked, np.int64) - first), twice=number % TWICE == 0
                 )
                 left_out = {ordinal: self._gone[ordinal] for ordinal in range(first, last) if ordinal in self._gone}
                 left_out |= {asked[place]: reason for place, reason in outcomes.dropped.items()}
@@ -119,9 +121,9 @@ class Answered:
                 subset.append(first, last, left_out, texts)
                 self._failed += outcomes.failed
                 for ordinal, reason in left_out.items():
-                    self._drop(ordinal, reason, seen.text_of(ordinal - first), dropped, samples)
+                    self._drop(ordinal, reason, batch.text_of(ordinal - first), dropped, samples)
                 for ordinal, text in texts.items():
-                    change = len(text) - len(seen.text_of(ordinal - first))
+                    change = len(text) - len(batch.text_of(ordinal - first))
                     self._added_bytes += max(0, change)
                     self._cut_bytes += max(0, -change)
                 for place in sorted(outcomes.attributes):
@@ -149,7 +151,7 @@ class Answered:
         return {"file": source, "line": line + 1, "id": self._ids[ordinal]}
 
     def account(self, shard: str, folder: Path) -> tuple[dict[str, int], dict[str, Any]]:
-        """Counts and details of the step; what stays is read again, each text at its place in the shard before."""
+        """Counts and details of the step; kept texts are read again, each weighted by its place in the shard before."""
         import numpy as np
 
         from corpusmill.content_kernels import texts_sum
@@ -193,7 +195,7 @@ def dropped_by_reason(counts: Mapping[str, int], of: str = GONE) -> dict[str, in
 
 
 def account_checks(name: str, before: Receipt, receipt: Receipt) -> list[Check]:
-    """What a step read, `before`, is what it kept, dropped and gave another text: contents, and documents."""
+    """The input of a step, `before`, equals what it kept, dropped and rewrote: content and documents."""
     texts = tuple(
         (what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "dropped", "rewritten")
     )
@@ -208,7 +210,7 @@ def account_checks(name: str, before: Receipt, receipt: Receipt) -> list[Check]:
 
 
 def recount_answered(unit: str, folder: Path) -> Recount:
-    """What a step's files hold, counted again."""
+    """Counts and content of a step's files, recomputed."""
     from corpusmill.content_kernels import texts_sum
     from corpusmill.documents.text_shard import open_text_shard
 

@@ -1,4 +1,4 @@
-"""Audit: a sample of the tokenized documents against the library that defines the ids; exports wait for it.
+"""Audit: compares a sample of the tokenized documents with the library that defines the ids; exports wait for it.
 
 Units are the shards, each with its share of the sample, and `dataset`: the fixed tricky strings, and every source's
 bytes per token against the last build's.
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 DATASET = "dataset"
 AUDIT = "audit.json"
-MOST_TASKS = 4  # each loads the vocabulary twice, the engine's and the reference's: a second, for samples of a moment
+MOST_TASKS = 4  # each task loads the vocabulary twice, for the engine and the reference: a second, longer than its work
 UNPROVEN_FACTOR = 4
 RELEASE_EVERY = 32  # documents
-COMPARED_TEXT_BYTES = 1 << 16  # a source with less text than this is not held to the band: chance moves it
+COMPARED_TEXT_BYTES = 1 << 16  # sources with less text are not compared: chance moves them
 
 log = logging.getLogger(__name__)
 
 
 def require_audited(build: Build) -> None:
-    """Raise StepMissingError while a part of the audit has not passed."""
+    """Raise StepMissingError until the whole audit has passed."""
     build.rollup("audit")
 
 
 def sampled_documents(build: Build, shard: str) -> int:
     """How many documents of a shard are audited: its part of the share, or of the minimum if that is more.
 
-    Up to UNPROVEN_FACTOR times as many where decoding could not show that ids are right (tokens/decoding.py).
+    Up to UNPROVEN_FACTOR times as many if decoding could not prove the ids (tokens/decoding.py).
     """
     wanted = build.config.audit
     counts = build.receipt("tokenize", shard).counts
@@ -92,7 +92,7 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
 
 
 def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes, Any]]:
-    """(where from, text as it was tokenized, ids as they were written) of the sampled documents of a shard."""
+    """(place in the source, tokenized text, written ids) of the sampled documents of a shard."""
     import numpy as np
 
     from corpusmill.documents.text_shard import open_text_shard
@@ -106,7 +106,7 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)
     reference = configured_tokenizer(build.config).reference
     for place, ordinal in enumerate(sample_ordinals(int(shard), text.documents, wanted).tolist()):
-        if place % RELEASE_EVERY == 0:  # the kernel may map 2 MiB for every document: in the end all of both files
+        if place % RELEASE_EVERY == 0:  # the kernel may map 2 MiB for every document, and in the end all of both files
             release_pages(text.text)
             release_pages(tokens.tokens)
         source, line = text.source_of(ordinal)
@@ -114,12 +114,12 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
         if leaves_out and not len(ids) and document:
             whole = np.array([reference.encode(document).size], np.uint64)
             if selection.too_short(np.array([len(document)], np.uint64), whole)[0]:
-                document = b""  # left out as configured: nothing is what must stand there
+                document = b""  # dropped by `selection`: it must have no ids
         yield f"{source}, line {line + 1:,}, as tokenized", document, ids
 
 
 def _without_ranges(build: Build, shard: str, text: TextShard) -> Callable[[int], bytes]:
-    """A function that gives a document's text as deduplication left it."""
+    """A function from an ordinal to the document's text after deduplication."""
     from corpusmill.dedup.ranges import read_ranges, remove_ranges_from  # compiled, and only needed here
 
     ranges = read_ranges(build.folder(cuts_stage(build), shard) / CUT_RANGES)
@@ -127,7 +127,7 @@ def _without_ranges(build: Build, shard: str, text: TextShard) -> Callable[[int]
 
 
 def _bytes_per_token(build: Build) -> dict[str, list[int]]:
-    """[bytes of text, tokens] of every source: a folder of source files."""
+    """[bytes of text, tokens] of every source, which here is a folder of source files."""
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for receipt in build.receipts("tokenize"):
         for detail in receipt.details["by_source_file"]:
@@ -159,9 +159,9 @@ def _require_within_band(build: Build, sources: dict[str, list[int]], folder: Pa
 def _last_audit(build: Build, folder: Path) -> Receipt | None:
     """The receipt of the newest other audit of this dataset with this tokenizer; None if there is none.
 
-    One that is damaged, or was written by a version whose receipts are sealed in another way, is passed over.
+    Receipts that are damaged, or were sealed differently by another version, are skipped.
     """
-    own = {folder, folder.parent}  # the second if the step runs again: see ledger/once.py
+    own = {folder, folder.parent}  # the second one during a rerun: see ledger/once.py
     refresh_all(build.work / "audit", RECEIPT_NAME)
     paths = [path for path in (build.work / "audit").glob(f"{DATASET}-*/{RECEIPT_NAME}") if path.parent not in own]
     for path in sorted(paths, key=lambda path: (-path.stat().st_mtime, path.parent.name)):

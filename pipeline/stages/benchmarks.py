@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from corpusmill.storage import StoredFile
 
 UNIT = "index"
-ROUNDING = 1e-3  # of what a sequence tells: the search adds it up in another order
+ROUNDING = 1e-3  # tolerance of a sequence's weight: the search sums it in another order
 
 
 def benchmarks_of(config: DatasetConfig) -> list[Benchmark]:
@@ -41,7 +41,7 @@ def benchmarks_of(config: DatasetConfig) -> list[Benchmark]:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkFacts:
-    """A benchmark as it was read; `undecidable`: the items that are too short or too common, by name."""
+    """The facts of a benchmark; `undecidable`: names of the items that are too short or too common."""
 
     name: str
     sha256: str
@@ -59,8 +59,8 @@ def index_benchmarks(
 
     assert config.decontamination is not None
     items, read = [], []
-    for benchmark, of_benchmark in zip(benchmarks_of(config), files, strict=True):
-        of_files, sha256 = read_benchmark(benchmark, of_benchmark)
+    for benchmark, benchmark_files in zip(benchmarks_of(config), files, strict=True):
+        of_files, sha256 = read_benchmark(benchmark, benchmark_files)
         items += of_files
         read.append((benchmark.name, sha256, len(of_files)))
     seeds, entries = build_seeds(items, config.decontamination.seed_words)
@@ -96,7 +96,9 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from corpusmill.storage import StoredFile
 
     planned = build.plan.benchmarks or []
-    files = [[StoredFile(**file.model_dump(exclude={"part"})) for file in of_benchmark] for of_benchmark in planned]
+    files = [
+        [StoredFile(**file.model_dump(exclude={"part"})) for file in benchmark_files] for benchmark_files in planned
+    ]
     seeds, entries, facts = index_benchmarks(build.config, files)
     write_seeds(folder, seeds, entries)
     met, seeds_met = Searcher(seeds).met_alone()
@@ -109,7 +111,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         "sequences_undecidable": int(np.count_nonzero(little)),
         "seeds": len(seeds.postings),
         "seeds_met": seeds_met,
-        "bytes_read": sum(file.size_bytes for of_benchmark in files for file in of_benchmark),
+        "bytes_read": sum(file.size_bytes for benchmark_files in files for file in benchmark_files),
     }
     rows = [
         {"name": fact.name, "sha256": fact.sha256, "items": fact.items, "undecidable": len(fact.undecidable)}
@@ -119,7 +121,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
 
 
 def _checks(_build: Build, _unit: str, receipt: Receipt) -> list[Check]:
-    """Every item is indexed, and a text of its own words is a hit of it, unless it cannot be decided."""
+    """Every item is indexed, and a search finds each sequence in itself, unless it is undecidable."""
     counts = receipt.counts
     met = ("met by their own words", counts["sequences_met"]), ("undecidable", counts["sequences_undecidable"])
     return [

@@ -1,4 +1,4 @@
-"""Border: a shard answers with the bytes that digests left open, in one more pass over its text (dedup step 5)."""
+"""Border: a shard answers with the bytes that digests left open, in a second pass over its text (step 5 of dedup)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     from corpusmill.dedup.exchange import answer_borders
     from corpusmill.dedup.slices import slicing_of
 
-    asked = [sections_of(build, "settle", partition) for partition in build.units("settle")]
+    borders = [sections_of(build, "settle", partition) for partition in build.units("settle")]
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
     text = text_of(build, shard)
-    counts = answer_borders(text, asked, build.settings["shard"], slicing_of(minimum_bytes), folder)
-    return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
+    counts = answer_borders(text, borders, build.settings["shard"], slicing_of(minimum_bytes), folder)
+    return Outcome(counts={**counts, "bytes_read": text.size_bytes()})
 
 
 def _recount(_build: Build, _shard: str, folder: Path) -> Recount:

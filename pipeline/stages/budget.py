@@ -1,8 +1,8 @@
 """Budget: how often the documents of each source are shown (decisions/0002-a-budget-is-drawn-before-the-shuffle.md).
 
 One step for the dataset. It reads the lengths of all documents, not their tokens, and writes `shares.json`: per entry
-of `source.paths` what there is, the whole epochs, the last draw, and what is shown beside whole epochs. Which documents
-these are is worked out again by whoever needs it (shuffle/budget.py).
+of `source.paths` its counts, the whole epochs, the last draw, and the counts of the partial epoch. Readers derive the
+documents from it (shuffle/budget.py).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def shown_total(build: Build, count: str) -> int:
 
 
 def as_shown(shard: TokenShard, shares: list[tuple[int, int | None]], seed: int, number: int) -> TokenShard:
-    """A token shard's documents as the shares of its files show them. CorruptDataError if it has other files."""
+    """A token shard's documents as often as its files' shares show them. CorruptDataError if it has other files."""
     from corpusmill.shuffle.budget import draw_documents, shown_documents
 
     source_ends = _source_ends(shard, number, len(shares))
@@ -68,7 +68,7 @@ def as_shown(shard: TokenShard, shares: list[tuple[int, int | None]], seed: int,
 
 
 def shown_shard(build: Build, shard: str, tokens: TokenShard) -> TokenShard:
-    """A shard's documents as the dataset shows them; without a budget as they are."""
+    """A shard's documents as often as the dataset shows them; unchanged without a budget."""
     shares = shares_of(build, shard)
     if all(share == ONCE for share in shares):
         return tokens
@@ -77,7 +77,7 @@ def shown_shard(build: Build, shard: str, tokens: TokenShard) -> TokenShard:
 
 
 def _source_ends(shard: TokenShard, number: int, files: int) -> NDArray[np.uint64]:
-    """Documents up to the end of each source file of a shard; CorruptDataError unless it has so many files."""
+    """Documents up to the end of each source file of a shard; CorruptDataError unless it has `files` files."""
     if shard.source_ends is None or len(shard.source_ends) != files:
         raise CorruptDataError(
             "a token shard has other source files than the plan",
@@ -105,19 +105,23 @@ def _run(build: StepView, _unit: str, folder: Path) -> Outcome:
     def documents() -> Iterator[Documents]:
         nonlocal bytes_read
         for unit, of_files in zip(build.units("tokenize"), paths, strict=True):
-            shard = open_token_shard(build.folder("tokenize", unit))
-            source_ends = _source_ends(shard, int(unit), len(of_files))
-            bytes_read += shard.ends.nbytes
-            yield Documents(
-                np.repeat(np.array(of_files, np.int64), np.diff(source_ends, prepend=np.uint64(0)).astype(np.int64)),
-                draw_documents(seed, int(unit), shard.documents),
-                np.diff(shard.ends, prepend=np.uint64(0)),
-            )
+            with build.opened("tokenize", unit) as tokenized:
+                shard = open_token_shard(tokenized)
+                source_ends = _source_ends(shard, int(unit), len(of_files))
+                bytes_read += shard.ends.nbytes
+                of_each = np.diff(source_ends, prepend=np.uint64(0)).astype(np.int64)
+                files = np.repeat(np.array(of_files, np.int64), of_each)
+                draws = draw_documents(seed, int(unit), shard.documents)
+                yield Documents(files, draws, np.diff(shard.ends, prepend=np.uint64(0)))
 
     amounts = build.settings["amounts"]
     shares = share_out([parse_amount(amount) for amount in amounts], documents)
     for path, amount, share in zip(build.config.source.paths, amounts, shares, strict=True):
         _require_possible(path, amount, share)
+    for unit, of_files in zip(build.units("tokenize"), paths, strict=True):
+        of_shard = [(shares[path].whole, shares[path].last) for path in of_files]
+        with build.opened("tokenize", unit) as tokenized:
+            _require_room(tokenized, int(unit), of_shard)
     sources = [
         {"there": list(share.there), "whole": share.whole, "last": share.last, "rest": list(share.rest)}
         for share in shares
@@ -146,14 +150,32 @@ def _require_possible(path: str, amount: str, share: Share) -> None:
         raise SourceError(
             "a source is too small for its budget",
             where=path,
-            expected=f"at most {MOST_EPOCHS} epochs",
+            expected=f"at most {MOST_EPOCHS:,} epochs",
             got=f"{amount} of a source of {share.there.tokens:,} tokens",
             next_step=f"give it a smaller budget, such as {MOST_EPOCHS} epochs, or more text",
         )
 
 
+def _require_room(folder: Path, number: int, shares: list[tuple[int, int | None]]) -> None:
+    """SourceError if a shard repeats more documents than fit in memory when it is scattered."""
+    from corpusmill.shuffle.budget import MOST_REPEATS, repeats_of
+    from corpusmill.tokens.token_shard import open_token_shard
+
+    if all(share[0] < 2 for share in shares):
+        return
+    repeats = repeats_of(shares, _source_ends(open_token_shard(folder), number, len(shares)))
+    if repeats > MOST_REPEATS:
+        raise SourceError(
+            "a shard has more repeats of documents than can be shuffled",
+            where=f"shard {number:05d}",
+            expected=f"at most {MOST_REPEATS:,}",
+            got=f"{repeats:,}",
+            next_step=f"make shards smaller (source.shard_bytes divided by {-(-repeats // MOST_REPEATS)}), or budgets",
+        )
+
+
 def budget_summary(build: Build) -> BudgetSummary | None:
-    """What of each source is shown how often; None without a budget."""
+    """How often each source is shown; None without a budget."""
     from corpusmill.report.budget import BudgetSummary, SourceShown
 
     if build.config.budget is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def card_figures(build: Build) -> CardFigures:
-    """Counts alone. Paths of this machine are left out: two builds of the same files on two machines have one card."""
+    """Only counts, and no local paths: builds of the same files on two machines have the same card."""
     flows = tuple(
         StageFlow(stage=stage.name, quantity=quantity, **flow.model_dump())
         for stage in _stages_with_flows(build)
@@ -29,12 +29,12 @@ def card_figures(build: Build) -> CardFigures:
 
 
 def card_inputs(build: Build) -> list[str]:
-    """The stages whose receipts the figures are made of."""
+    """The stages whose receipts give the figures."""
     return [*(stage.name for stage in _stages_with_flows(build)), "union", "benchmarks"]
 
 
 def card_settings(build: Build) -> dict[str, Any]:
-    """What the figures hold that no receipt says."""
+    """The figures that no receipt states."""
     return {**_stated(build), "dedup": _how_deduplicated(build), "references_by_name": names_of_references(build)}
 
 
@@ -71,7 +71,7 @@ def _duplicates(build: Build) -> DuplicateFigures | None:
 
 
 def names_of_references(build: Build) -> list[str]:
-    """What a card calls references: it names no path of the machine that built the dataset."""
+    """The names of references in a card, without paths of the building machine."""
     return [_name_of(reference) for reference in build.plan.references or ()]
 
 

@@ -47,9 +47,9 @@ def contamination(build: Build) -> ContaminationSummary | None:
 
 
 def _rows(build: Build, hits: Counter[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """Every hit, which is counted on the way."""
+    """Every hit; counts them in `hits`."""
     for shard in build.units("decontaminate"):
-        with (build.folder("decontaminate", shard) / HITS).open("rb") as lines:
+        with build.opened("decontaminate", shard) as folder, (folder / HITS).open("rb") as lines:
             for row in map(orjson.loads, lines):
                 hits[row["benchmark"], row["item"]] += 1
                 yield row

@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from corpusmill.dedup.sections import Sections
     from corpusmill.engine.build import Build, StepView
 
-PERIODS = "periods"  # windows that equal one a period earlier: those earlier ones, where windows are listed
+PERIODS = "periods"  # for windows that equal one a period earlier, those earlier ones; only where windows are listed
 
 
 def sections_of(build: Build, stage: str, unit: str) -> Sections:
-    """A finished step's files of sections; what is read of them is compared."""
+    """A finished step's files of sections, checked as they are read."""
     from corpusmill.dedup.sections import Sections
 
     blocks = build.blocks(stage, unit)
-    return Sections(blocks.folder, blocks.require_bytes)
+    return Sections(blocks.folder, blocks.open)
 
 
 def text_of(build: Build, shard: str) -> TextFile:
-    """A shard's text, to be read from its beginning to its end; every block is compared before."""
+    """A shard's text for one sequential pass; every block is checked before it is read."""
     from corpusmill.dedup.exchange import TextFile
     from corpusmill.documents.text_shard import TEXT_FILE
 
     blocks = build.blocks(*text_step(build, shard))
-    return TextFile(blocks.folder / TEXT_FILE, lambda first, last: blocks.require_bytes(TEXT_FILE, first, last))
+    return TextFile(blocks.folder / TEXT_FILE, lambda first, last: blocks.open(TEXT_FILE, first, last))
 
 
 def windows_settings(build: Build) -> dict[str, Any]:
-    """What says whether windows are listed (DatasetConfig.wants_windows)."""
+    """The settings that decide whether windows are listed (DatasetConfig.wants_windows)."""
     keep = build.config.dedup.keep
     listed = build.config.wants_windows and keep == "first_window"
     return {"keep": keep, **({"windows": True} if listed else {})}
@@ -52,7 +52,7 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 
 def settings(build: Build, shard: str) -> dict[str, Any]:
-    """Beside what is asked: the shard's number among all, and the length of a window."""
+    """Besides the requests: the shard's number among all shards, and the length of a window."""
     return {"minimum_bytes": build.config.dedup.minimum_bytes, "shard": place_of(build, shard)}
 
 
@@ -60,14 +60,14 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     from corpusmill.dedup.exchange import answer_contexts
     from corpusmill.dedup.slices import slicing_of
 
-    asked = [sections_of(build, "shared", partition) for partition in build.units("shared")]
+    places = [sections_of(build, "shared", partition) for partition in build.units("shared")]
     minimum_bytes = build.config.dedup.minimum_bytes
     assert minimum_bytes is not None
     text = text_of(build, shard)
-    counts = answer_contexts(text, asked, build.settings["shard"], slicing_of(minimum_bytes), folder)
+    counts = answer_contexts(text, places, build.settings["shard"], slicing_of(minimum_bytes), folder)
     if build.config.wants_windows:
         _write_periods(build, shard, minimum_bytes, folder)
-    return Outcome(counts={**counts, "bytes_read": text.path.stat().st_size})
+    return Outcome(counts={**counts, "bytes_read": text.size_bytes()})
 
 
 def _write_periods(build: Build, shard: str, minimum_bytes: int, folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""Copies: documents of a shard with the text of a forgotten document; they are dropped, too (`copies: also`).
+"""Copies: finds the documents of a shard with the text of a forgotten document, which are dropped, too (`copies:
+also`).
 
     left_out   uint64 LE: their ordinals, ascending
 
-Only texts as long as a forgotten one are read. Empty texts are copies of nothing.
+Only texts as long as a forgotten one are read. Empty texts never count as copies.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ COPY = f"{FORGOTTEN}: copy"
 
 
 def copies_of(build: Build, shard: str) -> dict[int, str]:
-    """The documents of a shard that go as copies, by ordinal, ascending, with the reason."""
+    """{ordinal: reason} of the documents of a shard that are dropped as copies, ascending."""
     import numpy as np
 
     return dict.fromkeys(np.fromfile(build.folder("copies", shard) / LEFT_OUT, "<u8").tolist(), COPY)
@@ -60,9 +61,10 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     for name in build.settings["forgetting"]:
         reasons = left_out_of(build, name)
         ordinals = np.array([ordinal for ordinal in reasons if reasons[ordinal] == FORGOTTEN], np.int64)
-        text = open_text_shard(build.folder("index", name))
-        forgotten.update(_digests(text, ordinals.tolist()))
-        sizes += _lengths(text)[ordinals].tolist()
+        with build.opened("index", name) as indexed:
+            text = open_text_shard(indexed)
+            forgotten.update(_digests(text, ordinals.tolist()))
+            sizes += _lengths(text)[ordinals].tolist()
         own = ordinals if name == shard else own
     text = open_text_shard(build.folder("index", shard))
     lengths = _lengths(text)
@@ -82,7 +84,7 @@ def _lengths(text: TextShard) -> NDArray[np.int64]:
 
 
 def _digests(text: TextShard, ordinals: Iterable[int]) -> Iterator[bytes]:
-    """The sha256 of the text of each of some documents: one that anybody can make alike would remove another's text."""
+    """The sha256 of each document's text; with a weaker hash, a crafted text could get another document removed."""
     bounds = text.bounds(0, text.documents).astype("<i8")
     for ordinal in ordinals:
         yield hashlib.sha256(text.text[bounds[ordinal] + 1 : bounds[ordinal + 1]].data).digest()

@@ -1,4 +1,4 @@
-"""Decided: of all decisions, those that met no document; too many are an error."""
+"""Decided: finds the decisions that match no document; too many are an error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Decontaminate: search a shard's documents for benchmark items, and remove them before the search for repeats.
 
-So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
-when they were looked for. With `action: cut` only the passages go. With `annotate` and `report` the text stays as it
-is; `annotate` has writeback say in each document what it holds (annotating.py).
+Because dropped documents take no part in deduplication, the copy that dedup keeps is never dropped after its repeats
+were removed. `action: cut` removes only the passages. `annotate` and `report` leave the text unchanged; with
+`annotate`, writeback lists the items in each document (annotating.py).
 
     hits.jsonl      a line for each item of each place, in order of documents
     hit_documents   u64 each: the ordinal of each line's document; with `annotate` alone
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HITS, HIT_DOCUMENTS = "hits.jsonl", "hit_documents"
 SEARCHED_BYTES = 32 << 20
-CONTAMINATED = "contaminated"  # why a line of a source file is no document
+CONTAMINATED = "contaminated"  # why a line of a source file is not a document
 
 
 def _units(build: Build) -> list[str]:
@@ -97,7 +97,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 
 def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]]:
-    """(documents searched, their hits) of some at a time, in memory that does not grow with the shard."""
+    """(documents searched, their hits), in batches whose memory does not grow with the shard."""
     import numpy as np
 
     from corpusmill.slices import release_pages
@@ -111,7 +111,7 @@ def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]
 
 
 def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> dict[str, Any]:
-    """What HITS says of a place; `covered`: the bytes of its passage that the item has, too."""
+    """The row of a hit in HITS; `covered`: the bytes of its passage that the item shares."""
     source, line = text.source_of(hit.text)
     passage = text.document_bytes(hit.text)[hit.begin : hit.end]
     return {
@@ -127,7 +127,7 @@ def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> d
 
 
 def _is_whole(about: dict[str, Any]) -> bool:
-    """Whether a passage begins and ends with words that its item has, too."""
+    """Whether a passage begins and ends with words of its item."""
     covered, size = about["covered"], len(about["passage"].encode())
     return bool(covered) and covered[0][0] == 0 and covered[-1][1] == size
 
@@ -137,7 +137,7 @@ def _write_changed(
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Write the text without the documents that have passages, or without the passages.
 
-    Says of documents as they were and as they are what is in them, each at its place in the shard before.
+    Returns counts, and content sums of documents before and after, weighted by their places in the shard before.
     """
     import numpy as np
 
@@ -180,7 +180,7 @@ def _without(text: bytes, passages: list[tuple[int, int]]) -> bytes:
     """A text without its [begin, end) passages, which may overlap."""
     rest, at = [], 0
     for begin, end in sorted(passages):
-        rest.append(text[at:begin])  # nothing where they overlap
+        rest.append(text[at:begin])  # empty where they overlap
         at = max(at, end)
     return b"".join([*rest, text[at:]])
 

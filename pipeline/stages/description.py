@@ -1,6 +1,6 @@
 """A dataset's description: `dataset.json`, `SHA256SUMS` and `exp_data.json`, from receipts and from each other.
 
-The manifest writes them (manifest.py), verify writes them again from what was delivered.
+The manifest writes them (manifest.py); verify recreates them from the delivered files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ DATASET = "dataset.json"
 SUMS = "SHA256SUMS"
 VERSION_DIGITS = 12
 VERSION = re.compile(rf"[0-9a-f]{{{VERSION_DIGITS}}}")
-HELD = ("records", "slots", "content")  # what dataset.json says of an export's file
+HELD = ("records", "slots", "content")  # what dataset.json states of an export's file
 
 
 def version_of(receipt: Receipt) -> str:
-    """The version that a manifest's receipt stands for: it is dataset.json's sha256, shortened."""
+    """The dataset's version from a manifest's receipt: the first digits of dataset.json's sha256."""
     digests = [output.sha256 for output in receipt.outputs if output.name == DATASET]
     if len(digests) != 1:
         raise CorruptDataError(
@@ -45,7 +45,7 @@ def listing(receipt: Receipt) -> list[dict[str, str | int]]:
 
 
 def held_by_file(exported: Iterable[Receipt]) -> dict[str, dict[str, Any]]:
-    """Name of each exported file of tokens -> what dataset.json says that it holds, from the export units' receipts."""
+    """Name of each exported file of tokens -> what dataset.json states of it, from the export units' receipts."""
     return {
         _token_file(detail["name"]): {key: detail[key] for key in HELD if key in detail}
         for receipt in exported
@@ -59,7 +59,7 @@ def _token_file(output: str) -> str:
 
 
 def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
-    """Outputs of one format, and what they hold in all, from the receipts of the export units."""
+    """The number of outputs of one format and their totals, from the receipts of the export units."""
     files = [
         detail for receipt in exported for detail in receipt.details["files"] if detail["name"].startswith(f"{name}/")
     ]
@@ -70,7 +70,7 @@ def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:
 
 
 def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, ContentSum]:
-    """What the files of one format hold of each cell, from the receipts of the export units."""
+    """The content of each cell in the files of one format, from the receipts of the export units."""
     totals: dict[int, ContentSum] = {}
     for receipt in exported:
         for file in receipt.details["files"]:
@@ -81,7 +81,7 @@ def content_by_cell(exported: Iterable[Receipt], name: str) -> dict[int, Content
 
 
 def reference_text(description: dict[str, Any], reference: dict[str, Any], version: str) -> str:
-    """One `exp_data` file: it follows from dataset.json's content. Paths as configured, not made absolute."""
+    """One `exp_data` file, derived from dataset.json's content; paths are as configured, not absolute."""
     from corpusmill.export.manifest import MANIFEST, exp_data
 
     folder = dataset_folder(reference["destination"], description["name"])

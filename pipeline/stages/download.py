@@ -1,16 +1,16 @@
-"""Download: have every source file of a shard at hand, and know its checksum.
+"""Download: makes every source file of a shard available, and records its checksum.
 
-Local files stay where they are and are read in place: they are digested here, and compared with that whenever they are
-read later. Objects of buckets and hubs are copied into the step's folder: parallel ranged parts of the planned
-identity, verified by the checksum that the store keeps, gone on with after a break (what has arrived waits in
-`<work>/arriving/`). Of a part of a file only that part is fetched; no store has a checksum of it, so it is read twice.
-With `source.stream` nothing is copied: the files are read once here and compared with the store's checksum where it has
-one of all that is read; later stages read from the store again, and compare every window with this first read.
+Local files are read in place: they are digested here, and checked against that whenever they are read later. Objects in
+buckets and on the Hub are copied into the step's folder: parallel ranged requests of the planned identity, verified by
+the store's checksum, resumed after an interruption (partial files wait in `<work>/arriving/`). For a part of a file
+only that part is fetched; no store has a checksum of it, so it is read twice. With `source.stream` nothing is copied:
+the files are read once here and checked against the store's checksum, if there is one for everything that is read;
+later stages read from the store again, and check every window against this first read.
 
-files.json lists of each file name, size in bytes, `xxh3_128:...` of its bytes, of a part how the plan cut it (see
-plan.SourcePart), and of what is streamed the XXH3-128 of each window of 8 MiB. So the receipt's digest is one of the
-content: the same bytes in another bucket, or of another time of change, make no later step run again, and other bytes
-under the same name and of the same size do.
+files.json lists each file's name, size in bytes and `xxh3_128:...`, for a part how the plan cut it (see
+plan.SourcePart), and for streamed files the XXH3-128 of each window of 8 MiB. So the receipt's digest depends on
+content: the same bytes in another bucket, or with another modification time, rerun no later step; other bytes under the
+same name and size do.
 """
 
 from __future__ import annotations
@@ -101,15 +101,15 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 
 def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> tuple[Checksum, list[str] | None]:
-    """Make the file local unless it is or is streamed; its checksum, and those of its windows if it is streamed.
+    """Fetch the file unless it is local or streamed; returns its checksum, and those of its windows if it is streamed.
 
-    SourceError if it is no longer what the plan saw.
+    SourceError if it has changed since it was planned.
     """
     wanted = wanted_of(file)
     if is_local(file.location):
         require_identity(file.location, file.identity, store.stat(wanted.name))
         checksum = pieces_checksum(Path(file.location), wanted.pieces or ((0, file.size_bytes),))
-        require_identity(file.location, file.identity, store.stat(wanted.name))  # not while it was read, either
+        require_identity(file.location, file.identity, store.stat(wanted.name))  # nor changed while it was read
         return checksum, None
     if build.config.source.stream:
         return digest_windows(store, wanted)
@@ -118,7 +118,7 @@ def _fetch(build: Build, file: SourceFile, store: Store, folder: Path) -> tuple[
 
 
 def _in_place(build: Build, shard: str) -> bool:
-    """Whether files of a shard are read where they lie: nothing but their digests tells for sure if they changed."""
+    """Whether files of a shard are read in place: only their digests show reliably whether they changed."""
     return any(is_local(file.location) for file in build.plan.shards[int(shard)])
 
 

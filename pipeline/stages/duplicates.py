@@ -1,4 +1,4 @@
-"""What repeats in all shards, and what references hold of it, for the report."""
+"""The duplicates of all shards, and what references hold of them, for the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATED_STRINGS = 10
 
 
 def duplicates(build: Build) -> DuplicateSummary | None:
-    """What repeats: within the dataset, and in references; None if nothing was looked for."""
+    """The duplicates within the dataset and in references; None without deduplication."""
     dedup = build.config.dedup
     if dedup.mode == "none":
         return None
@@ -61,7 +61,9 @@ def _reference(build: Build, reference: Reference, held_bytes: int) -> Reference
 
 
 def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
-    """Of all partitions, the most frequent first; of strings that begin in one document only one: they overlap."""
+    """Of all partitions, the most frequent first; only one of the strings that begin in one document, since they
+    overlap.
+    """
     repeated = [RepeatedString(**string) for string in repeated_strings(build)]
     repeated.sort(key=lambda string: (-string.count, string.source_file, string.line, string.excerpt))
     by_document: dict[tuple[str, int], RepeatedString] = {}

@@ -1,7 +1,8 @@
-"""Export: the shuffled records in the files that training programs read.
+"""Export: writes the shuffled records into the files that training programs read.
 
-Units are `numpy-00000`: format and group of files. Where Megatron parts and Nanoset files are cut at the same size they
-hold the same bytes: units `documents-00000` write the tokens once and link them under the second name.
+Units are such as `numpy-00000`: format and group of files. Where Megatron parts and Nanoset files are cut at the same
+size they hold the same bytes: units such as `documents-00000` write the tokens once and hard-link them under the second
+name.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
     from corpusmill.export.content import WrittenContent
 
 BATCH_TOKENS = 1 << 19
-CONTENT = ("content", "cells")  # what a file's entry in the receipt says of its content (export/content.py)
-LIBRARIES = {"webdataset": ("deflate", "orjson"), "nanoset": ("humanize",), "numpy": ("numpy",)}  # can change bytes
+CONTENT = ("content", "cells")  # keys of a file's content in the receipt (export/content.py)
+LIBRARIES = {
+    "webdataset": ("deflate", "orjson"),
+    "nanoset": ("humanize",),
+    "numpy": ("numpy",),
+}  # whose versions can change bytes
 
 
 @dataclass(frozen=True)
 class _Output:
-    """One output file (or file set): its number, its path below the format's folder, the stretches that it takes.
+    """One output file (or file set): its number, its path below the format's folder, its slices.
 
     `slices`: (cell, first, last) in order, in positions of the cell (see layout.OutputPlan).
     """
@@ -75,17 +80,17 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _slices(build: Build, name: str, output: layout.OutputPlan) -> list[tuple[int, int, int]]:
-    """(cell, first, last) of every stretch that an output takes, in order.
+    """(cell, first, last) of every slice of an output, in order.
 
-    The output's place in the global order is not enough: where that lies in a cell follows from the sizes of all
-    earlier cells, which are no inputs of this step.
+    The output's place in the global order is not enough: its place in a cell depends on the sizes of all earlier cells,
+    which are not inputs of this step.
     """
     slices = layout.cell_slices(build, name, output.first, output.last)
     return [(stretch.cell, stretch.first, stretch.last) for stretch in slices]
 
 
 def _document_settings(build: Build, wanted: dict[str, list[layout.OutputPlan]]) -> dict[str, Any]:
-    """What else decides the bytes of whole documents; nothing where everything is as by default."""
+    """Further settings that decide the bytes of whole documents; empty if all are defaults."""
     settings: dict[str, Any] = {}
     if wanted.keys() & {"megatron", "nanoset"} and build.config.framing != FramingConfig():
         settings["framing"] = build.config.framing.model_dump()
@@ -172,9 +177,9 @@ def _numpy(build: Build, output: _Output, folder: Path, ids: Vocabulary, tally: 
 
 
 def _stream_pieces(build: Build, output: _Output, ids: Vocabulary, tally: WrittenContent) -> Iterator[Any]:
-    """The stream EOT, document, EOT, document ... of the global order, as far as an output has it.
+    """The part of the stream EOT, document, EOT, document ... of the global order that an output holds.
 
-    What is yielded goes into `tally`: the pieces of documents by their places in the cell, and the file as one record.
+    Yielded tokens are added to `tally`: pieces of documents by their places in the cell, and the file as one record.
     """
     import numpy as np
 
@@ -272,7 +277,7 @@ def _document_counts(written: dict[str, int]) -> dict[str, int]:
 
 
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
-    """The files that the layout planned were written, and no others."""
+    """The planned files were written, and no others."""
     planned = {
         f"{name}/{output.name}{suffix}"
         for name, outputs in _outputs(build, unit).items()
@@ -287,7 +292,7 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
 
 
 def _suffixes(build: Build, name: str) -> list[str]:
-    """What is added to an output's name, a file each."""
+    """The suffixes that are added to an output's name, one per file."""
     loss = [".ds.loss"] if build.config.exports.nanoset and build.config.exports.nanoset.loss else []
     return {"megatron": [".bin", ".idx"], "nanoset": [".ds", ".ds.index", ".ds.metadata", *loss]}.get(name, [""])
 

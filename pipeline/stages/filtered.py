@@ -1,4 +1,4 @@
-"""What the steps of all shards did, for the report."""
+"""What steps, decisions and takedowns did in all shards, for the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGES = ("filter", "refine")
 
 
 def filtered(build: Build) -> FilterSummary | None:
-    """What the list of `forget`, decisions and steps dropped and changed; None where a dataset has none of them."""
+    """What the list of `forget`, decisions and steps dropped and changed; None if the dataset has none of them."""
     if not any(build.units(stage) for stage in (*STAGES, "decided")):
         return None
     totals: Counter[str] = Counter()
@@ -52,7 +52,7 @@ def _examples(build: Build) -> list[DroppedExample]:
     """The first few documents of each reason, in dataset order."""
     shown: dict[str, list[DroppedExample]] = {}
     for stage, shard in [*every(build, "filter"), *every(build, "refine")]:
-        with (build.folder(stage, shard) / SAMPLES).open("rb") as rows:
+        with build.opened(stage, shard) as folder, (folder / SAMPLES).open("rb") as rows:
             for row in map(orjson.loads, rows):
                 examples = shown.setdefault(row["reason"], [])
                 if len(examples) < EXAMPLES:

@@ -1,9 +1,7 @@
-"""Filter: documents to be forgotten go, and those that decisions made elsewhere drop; then the steps `before: index`.
+"""Filter: drops forgotten documents and those that external decisions drop, then runs the steps `before: index`.
 
-Without such steps only the shards that lose documents are written anew; the others stay what index made of them.
-
-So the copy of a text that dedup would keep is never dropped after its repeats were: whatever is dropped was not there
-when they were looked for.
+Without such steps only shards that lose documents are rewritten; the others keep the text of index. Because dropped
+documents take no part in deduplication, the copy that dedup keeps is never dropped after its repeats were removed.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def _units(build: Build) -> list[str]:
 
 
 def _lists(build: Build, shard: str) -> list[str]:
-    """The stages by which documents of a shard go before any step is asked; the first to say so says why."""
+    """The stages that drop documents of a shard before any step is asked; the first of them gives the reason."""
     lists = [stage for stage in READERS if build.units(stage)]
     return [stage for stage in lists if build.receipt(stage, shard).counts["left_out"]]
 
@@ -117,7 +115,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
     from corpusmill.documents.text_shard import open_text_shard
 
     recount = recount_answered(unit, folder)
-    rewritten = len(open_text_shard(folder).rewritten)  # nobody gave them another text before
+    rewritten = len(open_text_shard(folder).rewritten)  # no earlier stage rewrites texts
     return Recount({**recount.counts, "documents_rewritten": rewritten}, recount.details)
 
 

@@ -1,6 +1,6 @@
-"""Gather: stage 2 of the shuffle, per cell and kind of record. Units are `documents-00003`: kind and cell.
+"""Gather: stage 2 of the shuffle, per cell and kind of record. Units are such as `documents-00003`: kind and cell.
 
-In source order a cell is a shard, and gathering it writes its records down with their provenance.
+In source order a cell is a shard, and gathering it writes its records with their provenance.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ def scattered_units(build: Build, kind: str) -> list[str]:
 
 
 def provenance(build: Build, kind: str, cell: int) -> Provenance:
-    """Where the records of a gathered cell end and come from; there even when its tokens were given back."""
+    """The ends and origins of the records of a gathered cell; kept even when its tokens were given back."""
     from corpusmill.tokens.record_shard import PROVENANCE, open_provenance
 
-    return open_provenance(build.folder("gather", f"{kind}-{cell:05d}", PROVENANCE) / PROVENANCE)
+    with build.opened("gather", f"{kind}-{cell:05d}", PROVENANCE) as folder:
+        return open_provenance(folder / PROVENANCE)
 
 
 def permutation_check(build: Build, kind: str) -> list[Check]:
-    """The content before and after: the shuffle lost, doubled and changed nothing."""
+    """Content before and after: the shuffle lost, duplicated and changed no record."""
     before = [build.receipt("scatter", unit) for unit in scattered_units(build, kind)]
     after = [build.receipt("gather", unit) for unit in build.units("gather") if unit.startswith(f"{kind}-")]
     scattered, gathered = (add_up(count.details["content"] for count in side) for side in (before, after))
@@ -71,13 +72,13 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     _, cell = scatter.split_unit(unit)
     scattered = [build.blocks(stage, of) for stage, of in _inputs(build, unit)]
     if scatter.in_source_order(build):
-        done = gather_shard(open_scattered(scattered[0].folder, 0, scattered[0].require_bytes), cell, folder)
+        gathered = gather_shard(open_scattered(scattered[0].folder, 0, scattered[0].open), cell, folder)
     else:
-        slices = [open_scattered(blocks.folder, cell, blocks.require_bytes) for blocks in scattered]
-        done = gather_cell(slices, cell, folder)
+        slices = [open_scattered(blocks.folder, cell, blocks.open) for blocks in scattered]
+        gathered = gather_cell(slices, cell, folder)
     size = (folder / "tokens").stat().st_size
-    counts = {"records": done.records, "slots": done.tokens, "bytes_read": size}
-    return Outcome(counts=counts, details={"content": str(done.content), "places_content": str(done.places)})
+    counts = {"records": gathered.records, "slots": gathered.tokens, "bytes_read": size}
+    return Outcome(counts=counts, details={"content": str(gathered.content), "places_content": str(gathered.places)})
 
 
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
@@ -93,7 +94,7 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
 
 
 def of_kind(build: Build, kind: str, count: str) -> int:
-    """One count summed over all that was scattered of a kind of record."""
+    """One count summed over the scatter steps of a kind of record."""
     return sum(build.receipt("scatter", unit).counts[count] for unit in scattered_units(build, kind))
 
 

@@ -1,4 +1,4 @@
-"""The stages, one file each. A stage of one's own is a file that exports STAGE, and its module's name in
+"""The stages, one file each. A stage of your own is a file that exports STAGE, and its module's name in
 CORPUSMILL_STAGES (separated by commas), the same for everything that plans, builds or shows datasets."""
 
 from __future__ import annotations

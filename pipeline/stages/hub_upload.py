@@ -1,7 +1,7 @@
-"""A version of the dataset in a repository of a hub: one commit, compared with what was sent, then a tag.
+"""Delivers a version of the dataset to a Hub repository: one commit, checked against the sent files, then a tag.
 
-What is there already is not sent. Only files of this dataset are replaced or removed: those that SHA256SUMS beside its
-dataset.json names, and the card. Every attempt begins with what the repository holds now, so that one more after a lost
+Existing files are not sent again. Only files of this dataset are replaced or removed: those that SHA256SUMS beside its
+dataset.json lists, and the card. Every attempt starts from the repository's current state, so a repetition after a lost
 answer finds nothing to do.
 """
 
@@ -20,10 +20,10 @@ from corpusmill.storage.hub_repository import HubRepository, LocalFile
 def commit_version(
     repository: HubRepository, files: list[LocalFile], *, name: str, version: str, branch: str
 ) -> tuple[int, int]:
-    """Make `files` all that `branch` holds, and `version` a name of that; (files sent, files named again).
+    """Make `files` the only content of `branch`, tagged `version`; returns (files sent, files linked again).
 
-    A branch that is the version itself is made from the repository's own. PermanentError for other files that are
-    there, VerificationError if the hub holds something else than was sent, or another content under this version.
+    A branch named like the version starts from the repository's default branch. PermanentError for files of other
+    origin, VerificationError if the Hub holds other content than was sent, or has other content under this version.
     """
     revisions = repository.revisions()
     if branch not in revisions:
@@ -36,8 +36,8 @@ def commit_version(
     if wrong:
         if branch != version:
             _require_own(repository.at(head), held, name)
-        gone = wrong.keys() - {file.name for file in files}
-        head = repository.commit(new, gone, branch=branch, parent=head, title=f"{name} {version}")
+        removed = wrong.keys() - {file.name for file in files}
+        head = repository.commit(new, removed, branch=branch, parent=head, title=f"{name} {version}")
         _require_same(repository, head, files)
     if version not in revisions:
         repository.add_tag(version, head)
@@ -48,7 +48,7 @@ def commit_version(
 
 
 def differences(store: HubStore, held: dict[str, StoredFile], files: list[LocalFile]) -> dict[str, str]:
-    """Name -> missing, extra or different, of what a commit holds against the files that it must be."""
+    """Name -> missing, extra or different: a commit compared with the expected files."""
     wanted = {file.name: file for file in files}
     wrong = dict.fromkeys(wanted.keys() - held.keys(), "missing")
     wrong |= dict.fromkeys(held.keys() - wanted.keys(), "extra")
@@ -57,7 +57,7 @@ def differences(store: HubStore, held: dict[str, StoredFile], files: list[LocalF
 
 
 def _is_same(store: HubStore, there: StoredFile, file: LocalFile) -> bool:
-    """By the hub's own hash; a file that was given back, and that the hub has no sha256 of, is read."""
+    """By the Hub's own hash; a file that was given back, and of which the Hub has no sha256, is read."""
     if there.size_bytes != file.size_bytes:
         return False
     content = content_of(there)
@@ -80,7 +80,7 @@ def _require_same(repository: HubRepository, commit: str, files: list[LocalFile]
 
 
 def _require_own(store: HubStore, held: dict[str, StoredFile], name: str) -> None:
-    """PermanentError for files that no earlier delivery of this dataset has brought."""
+    """PermanentError for files that no earlier delivery of this dataset wrote."""
     if others := sorted(held.keys() - _own_names(store, held, name)):
         raise PermanentError(
             "a hub's repository holds files that are not this dataset's",

@@ -1,4 +1,4 @@
-"""Index: every line of a shard's source files is parsed once, into the text shard that all later stages read."""
+"""Index: parses every line of a shard's source files once, into the text shard that all later stages read."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ EXAMPLES = 5
 
 
 def text_stage(build: Build, shard: str) -> str:
-    """The stage whose text of a shard all later ones read: index, or the last that leaves documents of it out."""
+    """The stage whose text of a shard dedup reads: index, or the last stage before dedup that changes it."""
     changing = build.config.decontamination is not None and build.config.decontamination.changes_text()
     return "decontaminate" if changing else filtered_stage(build, shard)
 
 
 def final_stage(build: Build, shard: str) -> str:
-    """The stage whose text of a shard is written back and tokenized: what dedup read, or what steps made of it."""
+    """The stage whose text of a shard is written back and tokenized: what dedup read, or what late steps made of it."""
     return "refine" if build.units("refine") else text_stage(build, shard)
 
 
 def filtered_stage(build: Build, shard: str) -> str:
-    """The stage whose text of a shard is searched for items of benchmarks: filter if it works on that shard."""
+    """The stage whose text of a shard is searched for benchmark items: filter if it runs on that shard, else index."""
     return "filter" if shard in _filtered_shards(build) else "index"
 
 
@@ -42,7 +42,7 @@ def _filtered_shards(build: Build) -> frozenset[str]:
 
 
 def text_total(build: Build, count: str, stage: Callable[[Build, str], str] = text_stage) -> int:
-    """One count of the steps that hold the text of all shards, summed."""
+    """One count summed over the steps that hold the text of all shards."""
     steps = [(stage(build, shard), shard) for shard in build.units("index")]
     if len({name for name, _ in steps}) == 1:
         return build.total(steps[0][0], count)
@@ -55,7 +55,7 @@ def rejected_reasons(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def require_few_rejected(build: Build) -> None:
-    """Raise RejectedDocumentsError when the whole dataset's rejected lines are more than the configuration allows."""
+    """Raise RejectedDocumentsError if more lines of the whole dataset are rejected than the configuration allows."""
     lines, reasons = build.total("index", "lines"), rejected_reasons(build.rollup("index").totals)
     rejected = sum(reasons.values())
     allowed = build.config.source.max_rejected_share
@@ -139,7 +139,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def text_flow(build: Build, out: int) -> Flow:
-    """The text, of which `out` bytes are left without duplicates."""
+    """The flow of text to `out` bytes: from the text that late steps kept, or from what dedup read."""
     from corpusmill.report.facts import Flow
 
     if build.units("refine"):
@@ -149,7 +149,7 @@ def text_flow(build: Build, out: int) -> Flow:
 
 
 def deduplicated_flow(build: Build, out: int) -> Flow:
-    """The text that dedup read, of which it leaves `out` bytes."""
+    """The flow of the text that dedup read, to `out` bytes."""
     from corpusmill.report.facts import Flow
 
     into = text_total(build, "text_bytes_out")

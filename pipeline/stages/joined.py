@@ -1,11 +1,11 @@
-"""Join: which documents of a shard are to be forgotten, or go by decisions made elsewhere, and for what reason.
+"""Join: finds the documents of a shard that are forgotten, or dropped by external decisions, and the reasons.
 
-    matched_<name>   uint64 LE (rows, 2): high and low of every key that is about a document here, ascending
-    left_out         uint64 LE: the ordinals of the documents that go, ascending
-    reasons          uint16 LE: of each of them its reason's place in the receipt's details
+matched_<name>   uint64 LE (rows, 2): high and low of every key that matches a document here, ascending
+left_out         uint64 LE: the ordinals of dropped documents, ascending
+reasons          uint16 LE: for each of them, the index of its reason in the receipt's details
 
-It reads ids and lines, never a text. So after a change of decisions every shard is asked again, and the stages behind
-run only where other documents go.
+It reads ids and lines, never a text. After a change of decisions this stage runs for every shard, and later stages only
+where other documents are dropped.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ LEFT_OUT, REASONS = "left_out", "reasons"
 
 
 def matched_file(name: str) -> str:
-    """The file with the keys of the decisions of a name that are about documents of the shard."""
+    """The file with the keys of the decisions called `name` that match documents of the shard."""
     return f"matched_{name}"
 
 
 def left_out_of(build: Build, shard: str) -> dict[int, str]:
-    """Why documents of a shard go, by ordinal, ascending."""
+    """{ordinal: reason} of the documents of a shard that are dropped, ascending."""
     import numpy as np
 
-    folder, reasons = build.folder("join", shard), build.receipt("join", shard).details["reasons"]
-    ordinals, codes = np.fromfile(folder / LEFT_OUT, "<u8").tolist(), np.fromfile(folder / REASONS, "<u2").tolist()
+    reasons = build.receipt("join", shard).details["reasons"]
+    with build.opened("join", shard) as folder:
+        ordinals, codes = np.fromfile(folder / LEFT_OUT, "<u8").tolist(), np.fromfile(folder / REASONS, "<u2").tolist()
     return {ordinal: reasons[code] for ordinal, code in zip(ordinals, codes, strict=True)}
 
 
@@ -81,7 +82,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
         dropped[dropped] = decisions.keep[places[dropped]] == 0
         undecided = places < 0 if decisions_called(build, name)[0].undecided == "drop" else np.zeros_like(dropped)
         for mask, reason in ((dropped, name), (undecided, f"{name}: undecided")):
-            first = mask & (codes < 0)  # of several reasons the first
+            first = mask & (codes < 0)  # the first of several reasons
             if first.any():
                 codes[first] = len(reasons)
                 reasons.append(reason)
@@ -95,9 +96,9 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 
 def find_decisions(build: Build, shard: str, name: str, decisions: Sorted, text: TextShard) -> NDArray[np.int64]:
-    """int64 (documents,): where among the decisions of a name the one about each document stands; -1 without one.
+    """int64 (documents,): the index of each document's decision among those called `name`; -1 without one.
 
-    `text` is a text shard of `shard`, whichever of its documents it still has.
+    `text` is a text shard of `shard`, of any stage.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which files each export has, and which stretch of the shuffled order each one holds.
+"""Decides which files each export has, and which part of the shuffled order each file holds.
 
 Everything follows from the counts per cell that scatter leaves behind, so all output files are known before a single
 cell has been gathered: every shard is full but the last, with no overflow pass.
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.export.framing import Framing
 
-UNIT_BYTES = 16 << 20  # of ids that a step exports at least: a smaller one would be mostly its receipt
-SHARED = "documents"  # units that write megatron and nanoset at once
+UNIT_BYTES = 16 << 20  # bytes of ids that a step exports at least: smaller steps would be mostly overhead
+SHARED = "documents"  # name of the units that write megatron and nanoset together
 
 
 @dataclass(frozen=True)
 class OutputPlan:
     """One output file (or file set): its number, its path below the format's folder, its positions [first, last).
 
-    Positions count records (contexts or documents), or, for numpy, tokens of the stream in which each document stands
-    behind its EOT.
+    Positions count records (contexts or documents), or, for numpy, tokens of the stream with an EOT before each
+    document.
     """
 
     number: int
@@ -92,11 +92,11 @@ def _numpy_bounds(wanted: NumpyConfig, tokens: int) -> tuple[list[str], list[int
 
 
 def _document_bounds(build: Build, format_name: str, documents: int) -> list[int]:
-    """Contiguous runs of documents, in as many parts as the part size asks for.
+    """Contiguous runs of documents, in as many parts as the part size requires.
 
     After a uniform shuffle equal numbers of documents are nearly equal numbers of tokens. In source order every part
     but the last has the part's size, found from the counts of every shard as if the documents within one were equally
-    long: what is appended to the source leaves the parts before it as they are.
+    long: text appended to the source does not change the parts before it.
     """
     import numpy as np
 
@@ -112,7 +112,7 @@ def _document_bounds(build: Build, format_name: str, documents: int) -> list[int
 
 
 def _source_bounds(build: Build, format_name: str, tokens_per_part: int) -> list[int]:
-    """The documents at which the stream of framed tokens passes a multiple of `tokens_per_part`, and both ends."""
+    """The documents at which the stream of framed tokens passes multiples of `tokens_per_part`, and both ends."""
     bounds, documents, tokens = {0}, 0, 0
     special = build.config.framing.eod + build.config.framing.bos
     cells = zip(*(gather.per_cell(build, KINDS[format_name], what) for what in ("records", "slots")), strict=True)
@@ -169,7 +169,7 @@ def framing_of(wanted: FramingConfig, ids: Vocabulary) -> Framing:
 
 
 def framed_tokens(build: Build, records: int) -> int:
-    """Special tokens of `records` whole documents, all there are, in one export."""
+    """Special tokens of `records` whole documents, which are all documents, in one export."""
     wanted = build.config.framing
     bare = shown_total(build, "documents_empty") if wanted.empty_documents == "boundary" else 0
     return (records - bare) * (wanted.eod + wanted.bos)
@@ -194,7 +194,7 @@ def positions_per_cell(build: Build, format_name: str) -> list[int]:
 
 
 def cell_slices(build: Build, format_name: str, first: int, last: int) -> list[CellSlice]:
-    """Where positions [first, last) of the global order lie."""
+    """The slices of cells that hold positions [first, last) of the global order."""
     sizes = positions_per_cell(build, format_name)
     ends = list(accumulate(sizes))
     slices = []
@@ -207,7 +207,7 @@ def cell_slices(build: Build, format_name: str, first: int, last: int) -> list[C
 
 
 def unit_formats(build: Build) -> dict[str, tuple[str, ...]]:
-    """What export units are called -> the formats that each writes."""
+    """Prefix of export units' names -> the formats that each unit writes."""
     formats = build.config.exports.formats()
     if not shares_tokens(build):
         return {name: (name,) for name in formats}
@@ -229,8 +229,9 @@ def unit_of(build: Build, format_name: str, output: OutputPlan) -> str:
 
 
 def unit_outputs(build: Build, format_name: str) -> list[list[OutputPlan]]:
-    """The outputs that each export unit writes: as many consecutive ones as come to UNIT_BYTES, by the configuration
-    alone, so that a growing dataset leaves its units as they are."""
+    """The outputs that each export unit writes: as many consecutive ones as amount to UNIT_BYTES. The number depends
+    only on the configuration, so a growing dataset keeps its units.
+    """
     outputs, group = output_plans(build, format_name), _outputs_of_a_unit(build, format_name)
     return [outputs[start : start + group] for start in range(0, len(outputs), group)]
 
@@ -240,7 +241,7 @@ def _outputs_of_a_unit(build: Build, format_name: str) -> int:
 
 
 def _output_bytes(build: Build, format_name: str) -> int:
-    """The ids of a full output."""
+    """Bytes of the ids of a full output."""
     import numpy as np
 
     exports = build.config.exports

@@ -1,10 +1,11 @@
-"""Lost: text that left the dataset with documents which steps dropped after its repeats had been removed elsewhere.
+"""Lost: measures text that left the dataset because late steps dropped the only kept copy after its repeats were
+removed.
 
     left_out   uint64 LE: the ordinals of the documents that held such text, ascending, in the shard that dedup read
 
-A window that did not occur earlier, but occurs again, is the copy that dedup keeps. What of a dropped document lies in
-such windows, and was not removed itself, had its repeats removed, be it elsewhere or further on in the same document.
-Nothing reads this: a build in which another shard repeats more redoes no token.
+A window that occurs again but did not occur earlier is the copy that dedup keeps. Text of a dropped document in such
+windows, if not removed itself, is lost: its repeats were removed elsewhere or later in the same document. No other
+stage reads this output except the manifest, so a change in another shard's repeats reruns no tokenization.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from corpusmill.stages.answered import GONE_BYTES, dropped_by_reason
 from corpusmill.stages.index import text_stage
 from corpusmill.stages.joined import LEFT_OUT
 from corpusmill.stages.reference import place_of
-from corpusmill.stages.union import CUT_RANGES, found_in
+from corpusmill.stages.union import CUT_RANGES, matched_rows
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -46,21 +47,21 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     assert build.config.dedup.minimum_bytes is not None
     text = open_text_shard(build.folder(text_stage(build, shard), shard))
-    gone = np.fromfile(build.folder("refine", shard) / LEFT_OUT, "<u8").astype(np.int64)
-    later, earlier = (union_ranges(found_in(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
+    dropped = np.fromfile(build.folder("refine", shard) / LEFT_OUT, "<u8").astype(np.int64)
+    later, earlier = (union_ranges(matched_rows(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
     widen = np.array([0, build.config.dedup.minimum_bytes - 1], np.uint64)
     kept_copies = union_ranges(subtract_ranges(earlier, later) + widen)
     cut = read_ranges(build.folder("union", shard) / CUT_RANGES)
-    lost = removed_bytes(text, subtract_ranges(kept_copies, cut))[gone]
-    holding = gone[lost > 0]
+    lost = removed_bytes(text, subtract_ranges(kept_copies, cut))[dropped]
+    holding = dropped[lost > 0]
     (folder / LEFT_OUT).write_bytes(holding.astype("<u8").tobytes())
     counts = {"documents_lost": len(holding), "text_bytes_lost": int(lost.sum())}
-    whole = {"documents_elsewhere_kept": len(gone) - len(holding)}
+    whole = {"documents_elsewhere_kept": len(dropped) - len(holding)}
     return Outcome(counts={**counts, **whole, "bytes_read": 0})
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    """Of the documents that steps dropped after deduplication, and of their text."""
+    """Balance of the documents that late steps dropped, and of their text."""
     counts, refined = receipt.counts, build.receipt("refine", shard).counts
     documents, text_bytes = (sum(dropped_by_reason(refined, of).values()) for of in ("dropped_", GONE_BYTES))
     last = "the only copy left of repeated text"

@@ -1,13 +1,13 @@
-"""Manifest: what the finished dataset consists of, once all its accounts balance.
+"""Manifest: lists what the finished dataset consists of, once all its accounts balance.
 
 Writes `shuffle_quality.json` (see shuffle/quality.py) unless the order is the source's; for WebDataset
-`manifest.jsonl`; if asked for, `sample/`, the first documents of Megatron and Nanoset, and numpy's placeholders and
-checkpoints. Then `dataset.json`: every file with size and sha256, what it holds, the tokenizer. Its sha256 names the
+`manifest.jsonl`; on request, `sample/`, the first documents of Megatron and Nanoset, and numpy's placeholders and
+checkpoints. Then `dataset.json`: every file with size, sha256 and contents, and the tokenizer. Its sha256 names the
 dataset's version, so **two datasets of one version have the same files**. Four kinds of file are not listed there:
-`dataset.json` itself; the card if there is one, `README.md` and `croissant.json` (report/card.py), which also tell how
-the build came to these files; `exp_data.json`, DCLM's dataset reference, which holds the version in its address (one
-for each destination; what it is made from is listed instead); and `SHA256SUMS` of all but the card, for
-`sha256sum --check` and `corpusmill repair`.
+`dataset.json` itself; the card if there is one, `README.md` and `croissant.json` (report/card.py), which also describe
+how the build made these files; `exp_data.json`, DCLM's dataset reference, which holds the version in its URL (one for
+each destination; its inputs are listed instead); and `SHA256SUMS` of all but the card, for `sha256sum --check` and
+`corpusmill repair`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def dataset_version(build: Build) -> str:
 
 
 def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
-    """(name in the dataset, where it lies, sha256, size) of every deliverable; the dataset's own manifest is last.
+    """(name in the dataset, path, sha256, size) of every deliverable; `dataset.json` is last.
 
-    As the receipts say: nothing is compared (see `require_undamaged`), and what was given back lies there no more.
+    Taken from receipts: nothing is checked (see `require_undamaged`), and files that were given back no longer exist.
     """
     files = [
         (output.name, build.step_folder(*step) / output.name, output.sha256, output.size_bytes)
@@ -78,11 +78,14 @@ def dataset_files(build: Build) -> list[tuple[str, Path, str, int]]:
 
 
 def require_undamaged(build: Build, names: Container[str] | None = None) -> None:
-    """Compare the deliverables of these names, or all; DamagedStepError for one that is not what its step wrote."""
+    """Check the deliverables of these names, or all; DamagedStepError for a damaged one.
+
+    Deliverables in a bucket are fetched, and stay until the step that needs them ends.
+    """
     for step in _delivering(build):
         receipt = build.receipt(*step)
         kept = (output.name for output in receipt.outputs if output.name not in receipt.given_back)
-        build.blocks(*step).require(name for name in kept if names is None or name in names)
+        build.kept.extend(build.blocks(*step).kept(name for name in kept if names is None or name in names))
 
 
 def _delivering(build: Build) -> list[StepName]:
@@ -116,7 +119,7 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
 
 
 def _references(build: Build) -> list[dict[str, Any]]:
-    """Of every `exp_data` file, if they are asked for: its name, and what of the configuration it is made from."""
+    """For every requested `exp_data` file: its name, and the parts of the configuration that it depends on."""
     config = build.config
     if config.exports.webdataset is None or not config.exports.webdataset.exp_data:
         return []
@@ -182,7 +185,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
 
 
 def _listed_sequences(folder: Path) -> dict[str, int]:
-    """What a reader of `manifest.jsonl` expects in the tars that it lists, where there are tars."""
+    """The number of sequences that `manifest.jsonl` lists, if there are tars."""
     from corpusmill.export.manifest import MANIFEST, read_manifest
 
     path = folder / "webdataset" / MANIFEST
@@ -190,11 +193,11 @@ def _listed_sequences(folder: Path) -> dict[str, int]:
 
 
 def _join(build: Build, steps: list[StepName], name: str, joined: Path) -> None:
-    """A file that some steps have, of all of them one behind the other."""
+    """Concatenate the file `name` of all `steps` into `joined`."""
     joined.parent.mkdir(exist_ok=True)
     with joined.open("wb") as whole:
         for step in steps:
-            with (build.folder(*step) / name).open("rb") as own:
+            with build.opened(*step) as folder, (folder / name).open("rb") as own:
                 shutil.copyfileobj(own, whole)
 
 
@@ -236,7 +239,7 @@ def _write_sample(build: Build, folder: Path, documents: int) -> None:
 
 
 def export_paths(build: Build, name: str) -> list[Path]:
-    """Where the outputs of one export lie in the work folder, in order, by their planned names."""
+    """Paths of one export's outputs in the work folder, in order, by their planned names."""
     return [
         build.folder("export", layout.unit_of(build, name, output)) / name / output.name
         for output in layout.output_plans(build, name)
@@ -256,7 +259,7 @@ def _documents_in_order(build: Build) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def measure_shuffle(build: Build) -> dict[str, OrderQuality]:
-    """Kind of record to the quality of its order; one pass over the gathered cells' provenance, none over tokens."""
+    """Kind of record -> quality of its order; one pass over the gathered cells' provenance, none over tokens."""
     return {kind: _measure(build, kind) for kind in scatter.kinds(build)}
 
 
@@ -268,8 +271,9 @@ def _measure(build: Build, kind: str) -> OrderQuality:
     from corpusmill.tokens.token_shard import open_token_shard
 
     def pieces(shard: int) -> Pieces:
-        tokens = shown_shard(build, units[shard], open_token_shard(build.folder("tokenize", units[shard])))
-        return split_pieces(plan_contexts(tokens.ends, width, scatter.packing_of(build), tokens.source_ends))
+        with build.opened("tokenize", units[shard]) as folder:
+            tokens = shown_shard(build, units[shard], open_token_shard(folder))
+            return split_pieces(plan_contexts(tokens.ends, width, scatter.packing_of(build), tokens.source_ends))
 
     scattered = [build.receipt("scatter", unit).counts for unit in gather.scattered_units(build, kind)]
     records = [counts["records"] for counts in scattered]
@@ -297,7 +301,7 @@ def _measure(build: Build, kind: str) -> OrderQuality:
 
 
 def _format(build: Build, name: str) -> dict[str, Any]:
-    """What one format holds in all: records and token slots (special tokens and padding included), and its framing."""
+    """Totals of one format: records and token slots (special tokens and padding included), and its framing."""
     totals = _exported(build, name)
     framed = {"framing": build.config.framing.model_dump()} if name in {"megatron", "nanoset"} else {}
     return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **framed}
@@ -308,7 +312,7 @@ def _exported(build: Build, name: str) -> dict[str, int]:
 
 
 def _checks(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
-    """The shuffle is a permutation, and every format holds exactly what the shuffle handed over."""
+    """The shuffle is a permutation, and every format holds exactly the shuffled records."""
     checks = [ranges_match_check(build)] if build.units("match") else []
     checks += [_kept_check(build, shard) for shard in build.units("writeback")]
     for kind in scatter.kinds(build):
@@ -333,7 +337,7 @@ def _checks(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
 
 
 def _budget_check(build: Build, kind: str) -> list[Check]:
-    """What the budget shows of the sources, and what scatter made records of, shard by shard."""
+    """Tokens that the budget shows, against the slots of the records that scatter wrote."""
     if not build.units("budget"):
         return []
     added = {"special": "special_tokens", "padding": "pad_tokens", "repeated": "repeated_tokens"}
@@ -343,7 +347,7 @@ def _budget_check(build: Build, kind: str) -> list[Check]:
 
 
 def _kept_check(build: Build, shard: str) -> Check:
-    """What writeback left of a shard's text, read from the source, and what tokenize encoded, read from the index."""
+    """A shard's kept text as writeback wrote it from the source, against the text that tokenize encoded."""
     written = ContentSum.parse(build.receipt("writeback", shard).details["kept_content"])
     encoded = ContentSum.parse(build.receipt("tokenize", shard).details["text_content"])
     blame = (("writeback", shard), ("tokenize", shard))
@@ -351,7 +355,7 @@ def _kept_check(build: Build, shard: str) -> Check:
 
 
 def _content_checks(build: Build, name: str) -> list[Check]:
-    """Every cell's content as it was gathered, and as the files of one format hold it."""
+    """Every cell's gathered content, against its content in the files of one format."""
     exported = {unit: build.receipt("export", unit) for unit in build.units("export")}
     written = content_by_cell(exported.values(), name)
     gathered = {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +82,7 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
     if equal:
         matches = replace(matches, referred=referred_windows(equal, references))
     repeated = count_repeated(shared, settled, answered, partition)
-    # Every partition hears of all text; its share of the text is what adds up over partitions.
+    # Every partition gets answers about all text, so each counts its share, which adds up over partitions.
     texts = sum(build.receipt(*answer).counts["bytes_read"] for answer in answers)
     return matches, repeated, {"bytes_read": texts // len(build.units("match")), "shards": len(answers)}
 
@@ -110,26 +113,28 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
     assert minimum_bytes is not None
     rows: list[tuple[int, int, int]] = []
     for partition in build.units("match"):
-        blocks = build.blocks("match", partition)
-        blocks.require([REPEATED])
-        rows += json.loads((blocks.folder / REPEATED).read_bytes())
+        with build.opened("match", partition, REPEATED) as folder:
+            rows += json.loads((folder / REPEATED).read_bytes())
     shards = all_shards(build)
     strings = []
-    for count, shard, position in rows:
+    for shard, of_shard in groupby(sorted(rows, key=itemgetter(1)), itemgetter(1)):
         step = text_step(build, shards[shard])
         blocks, outputs = build.blocks(*step), build.receipt(*step).outputs
-        blocks.require(output.name for output in outputs if output.name != TEXT_FILE)
-        last = int(np.fromfile(blocks.folder / OFFSET_FILE, "<u8")[-1])  # a text shard is opened by its separators
-        for place in (0, last, position):
-            blocks.require_bytes(TEXT_FILE, place, place + EXCERPT_BYTES)
-        text = open_text_shard(blocks.folder)
-        document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
-        source, line = text.source_of(document)
-        string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
-        if is_reference(shards[shard]):
-            source = f"{of_unit(build, shards[shard])[1].path}: {source}"
-        where = {"source_file": source, "line": line + 1, "excerpt": string.decode(errors="ignore")}
-        strings.append({"count": count, **where})
+        with ExitStack() as files:
+            files.enter_context(blocks.opened(output.name for output in outputs if output.name != TEXT_FILE))
+            last = int(np.fromfile(blocks.folder / OFFSET_FILE, "<u8")[-1])  # a text shard is opened by its separators
+            for place in (0, last):
+                files.enter_context(blocks.open(TEXT_FILE, place, place + EXCERPT_BYTES))
+            text = open_text_shard(blocks.folder)
+            for count, _, position in of_shard:
+                blocks.open(TEXT_FILE, position, position + EXCERPT_BYTES).close()  # it stays here: it is open above
+                document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
+                source, line = text.source_of(document)
+                string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
+                if is_reference(shards[shard]):
+                    source = f"{of_unit(build, shards[shard])[1].path}: {source}"
+                where = {"source_file": source, "line": line + 1, "excerpt": string.decode(errors="ignore")}
+                strings.append({"count": count, **where})
     return strings
 
 

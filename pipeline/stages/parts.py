@@ -1,4 +1,4 @@
-"""Source files that were cut into parts: which shards have them, and how many lines."""
+"""Source files that were cut into parts: the shards that hold the parts, and their lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shards_before(build: Build, shard: int) -> list[int]:
 
 
 def file_of_part(build: Build, shard: int, source: str) -> tuple[str, int]:
-    """(name of the file, its lines before) of a source of a shard, which may be a part of a file."""
+    """(name of the file, lines before the part) of a source of a shard, which may be a part of a file."""
     file = next(part for part in build.plan.shards[shard] if part.name == source)
     if file.part is None:
         return source, 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def provenance(build: Build) -> dict[str, list[dict[str, Any]]]:
-    """`inputs`: the folders below which the source files lie, with files and bytes as they are stored, and lines (rows
+    """`inputs`: the folders of the source files, with files and bytes as stored, and lines (rows
     of Parquet), malformed ones included. `outputs`: the dataset at each destination, with its version, documents, files
     and bytes.
     """
@@ -32,7 +32,7 @@ def provenance(build: Build) -> dict[str, list[dict[str, Any]]]:
             files[_folder(file)] += file.part is None or file.part.number == 0
             size_bytes[_folder(file)] += file.size_bytes
         folders = {_folder(file) for file in of_shard}
-        if len(folders) == 1:  # all but the few where one folder ends and the next begins: no file is read
+        if len(folders) == 1:  # one folder, as in nearly all shards: no file has to be read
             lines[folders.pop()] += build.receipt("index", f"{shard:05d}").counts["lines"]
         else:
             for file in of_shard:

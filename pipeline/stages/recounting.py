@@ -1,4 +1,4 @@
-"""What recounts of several stages share: reading a step's files in blocks, and locating contradictions.
+"""Shared by the recounts of several stages: reading a step's files in blocks, and reporting contradictions.
 
 A recount reads the step's own outputs and the plan, and nothing that was counted when they were written. Its price is
 one pass over the files, which the digests have just brought into the page cache; memory is a block.
@@ -17,7 +17,7 @@ from corpusmill.content_kernels import records_sum
 from corpusmill.errors import CorruptDataError
 from corpusmill.tokens.runs import runs
 
-BLOCK = 1 << 22  # items or bytes looked at at a time
+BLOCK = 1 << 22  # items or bytes read at a time
 
 
 def records_content(
@@ -35,7 +35,7 @@ def records_content(
 
 
 def require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
-    """CorruptDataError if a column falls: kernels trust ends, and a sum that wrapped around falls somewhere."""
+    """CorruptDataError if a column decreases: kernels trust ends, and a sum that wrapped around decreases somewhere."""
     for column in columns:
         falls = np.flatnonzero(column[1:] < column[:-1])
         if len(falls):
@@ -44,7 +44,7 @@ def require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
 
 
 def section_rows(folder: Path, name: str, row_bytes: int) -> int:
-    """Rows of a file of sections (dedup/sections.py); CorruptDataError if its index is not one of so many rows."""
+    """Rows of a file of sections (dedup/sections.py); CorruptDataError if its index does not match its size."""
     starts = np.fromfile(folder / f"{name}.index", "<u8")
     rows, rest = divmod((folder / name).stat().st_size, row_bytes)
     if rest or not len(starts) or int(starts[0]) or int(starts[-1]) != rows or bool((starts[1:] < starts[:-1]).any()):
@@ -54,5 +54,5 @@ def section_rows(folder: Path, name: str, row_bytes: int) -> int:
 
 
 def contradiction(path: Path, expected: object, got: object) -> CorruptDataError:
-    """A file that does not agree with what lies beside it."""
+    """The error for a file that contradicts those next to it."""
     return CorruptDataError("a file contradicts those next to it", where=path, expected=expected, got=got)

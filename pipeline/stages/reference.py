@@ -1,9 +1,9 @@
-"""Reference: the text of a shard of a reference, what `dedup.against` names; it is not delivered.
+"""Reference: the text of a shard of a reference of `dedup.against`; it is not delivered.
 
-A reference's shards stand before those of the dataset, so what they hold counts as having come before. A step names no
-dataset: every dataset of a work folder that names the same reference reads the same text (Stage.common).
+A reference's shards come before those of the dataset, so their text counts as earlier. A step's identity names no
+dataset: all datasets of a work folder with the same reference share its text (Stage.common).
 
-In: the files that the plan lists, read where they lie. Out: a text shard (documents/__init__.py). A unit is called
+In: the files that the plan lists, read in place. Out: a text shard (documents/__init__.py). A unit is called
 `<key of the reference>.<number>`.
 """
 
@@ -42,12 +42,12 @@ def units_of(reference: Reference) -> list[str]:
 
 
 def all_shards(build: Build) -> list[str]:
-    """The shards in which repeats are looked for, in order: those of references, then the dataset's."""
+    """The shards that are searched for repeats, in order: those of references, then the dataset's."""
     return [*build.units("reference"), *build.units("index")]
 
 
 def place_of(build: Build, shard: str) -> int:
-    """Where a shard stands among all."""
+    """The position of a shard in `all_shards`."""
     if not is_reference(shard):
         return len(build.units("reference")) + int(shard)
     before = 0
@@ -59,7 +59,7 @@ def place_of(build: Build, shard: str) -> int:
 
 
 def numbers(build: Build) -> list[int]:
-    """Of all shards the number of their reference, of the dataset's own how many there are; [] without references."""
+    """For all shards the number of their reference, for the dataset's the number of references; [] without any."""
     references = build.plan.references or []
     own = [len(references)] * len(build.units("index"))
     of_references = [number for number, reference in enumerate(references) for _ in reference.shards]
@@ -143,7 +143,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
 
 
 def _copies(files: list[SourceFile], endpoint_url: str | None, traffic: Traffic) -> Iterator[SourceCopy]:
-    """Each file, to be read where it lies; SourceError if one is not, or no longer, what the plan saw."""
+    """Each file, to be read in place; SourceError if one differs from the plan, before or after it is read."""
     for file in files:
         store, name = open_location(file.location, endpoint_url=endpoint_url, traffic=traffic)
         require_identity(file.location, file.identity, store.stat(name))
@@ -152,7 +152,7 @@ def _copies(files: list[SourceFile], endpoint_url: str | None, traffic: Traffic)
 
 
 def _in_place(build: Build, unit: str) -> bool:
-    """Whether files are read where they lie: nothing but their bytes tells for sure if they changed."""
+    """Whether files are read in place: only their bytes show reliably whether they changed."""
     return any(is_local(file.location) for file in of_unit(build, unit)[2])
 
 

@@ -42,9 +42,9 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
 
 
 def require_readable(build: Build) -> None:
-    """SourceError for a reference without a document, RejectedDocumentsError for one that is mostly something else.
+    """SourceError for a reference without a document, RejectedDocumentsError for one with too many malformed lines.
 
-    Nothing would be found in it, and the dataset would be called new.
+    Nothing would be found in it, and all text would count as new.
     """
     for wanted, reference in zip(build.config.dedup.against or (), build.plan.references or (), strict=True):
         receipts = [build.receipt("reference", unit) for unit in units_of(reference)]

@@ -1,12 +1,12 @@
-"""Refine: steps `before: writeback` see the deduplicated text; documents/ and tokens are made of what they leave.
+"""Refine: runs the steps `before: writeback` on the deduplicated text; documents/ and tokens are made of the result.
 
     tokenized, offset, ...   a text shard: documents that no step changed as dedup read them, duplicates and all
     cut_ranges               the duplicate ranges of these, as union writes them; the texts of the others have none
-    left_out                 uint64 LE: the ordinals in the shard before of the documents that were dropped, ascending
+    left_out                 uint64 LE: the ordinals, in the input shard, of dropped documents, ascending
 
-So whatever reads a text and its ranges reads this instead of union's, and lines that no step touched keep their bytes.
-Documents of which dedup left nothing are not asked about: they have no text, and go as `dedup.drop_empty` has it.
-A document that goes here may have been the kept copy of text that was removed elsewhere: `lost` counts that.
+Later stages read this text and these ranges instead of union's, and lines that no step touched keep their bytes.
+Documents that dedup emptied are not passed to steps; `dedup.drop_empty` decides about them. A document dropped here may
+have been the kept copy of text that was removed elsewhere: `lost` counts that.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def removed_bytes(text: TextShard, ranges: Ranges) -> NDArray[np.int64]:
 def _moved(
     text: TextShard, kept: TextShard, ranges: Ranges, gone: NDArray[np.int64], rewritten: NDArray[np.int64]
 ) -> Ranges:
-    """The ranges of documents that stay as they were, where these stand now."""
+    """The ranges of unchanged documents, at their new positions."""
     import numpy as np
 
     documents = np.searchsorted(text.offsets, ranges[:, 0], side="right") - 1

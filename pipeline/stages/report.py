@@ -1,8 +1,8 @@
-"""Report: what happened, for human readers: `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
+"""Report: writes `report.html`, `summary.json`, and `shards.json` (see report/shards.py).
 
-Made anew at every run, because it states seconds. A run whose report is written has delivered (runs.py), so older
-versions may go then (retention.py). The receipt's counts are the headline figures, so that a list of many builds reads
-receipts alone.
+It runs every time, because it states seconds. A run whose report is written has delivered (runs.py), so older versions
+may be removed then (retention.py). The receipt's counts are the headline figures, so a list of many builds reads only
+receipts.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
 
 
 def listed_details(config: DatasetConfig, version: str, summary: BuildSummary) -> dict[str, Any]:
-    """What a list of builds shows beside the figures.
+    """What a list of builds shows besides the figures.
 
-    `settings` is a digest, equal for builds that did the same with their sources: their figures can be compared.
+    `settings` is a digest, equal for builds with the same processing, whose figures can be compared.
     """
     settings = config.model_dump(
         mode="json", exclude={"dag", "destinations", "forget", "keep_versions", "reclaim", "work_folder"}
@@ -102,14 +102,14 @@ def _recount(build: Build, _unit: str, folder: Path) -> Recount:
     from corpusmill.report.summary import from_json
 
     summary = from_json((folder / SUMMARY).read_bytes())
-    manifest = build.find("manifest", MANIFEST_UNIT)  # without one, a finding of its own says so
+    manifest = build.find("manifest", MANIFEST_UNIT)  # a missing one is a separate finding
     details = listed_details(build.config, version_of(manifest), summary) if manifest else {}
     return Recount(headline(summary), details, complete=manifest is not None)
 
 
 STAGE = Stage(
     "report",
-    version=3,
+    version=4,
     after=EVERY_OTHER,
     units=lambda _build: [UNIT],
     inputs=_inputs,

@@ -1,22 +1,22 @@
-"""Old versions at a dataset's destinations: which of them may be removed, and their removal.
+"""Finds and removes old versions at a dataset's destinations.
 
-A version may go if a run of this work folder delivered it (`.delivered`, see runs.py) and nothing below keeps it. What
-no run here is known to have delivered is somebody else's, and stays. Kept is
+A version may be removed if a run of this work folder delivered it (`.delivered`, see runs.py) and no rule below keeps
+it. Versions that no run here delivered belong to others, and stay. Kept are
 
 * what `latest` names at any of the destinations;
 * the newest K that were delivered, by the number of their run, not by time;
 * what another dataset is built against: a plan that it needs (runs.py), in a work folder beside this one, reads sources
-  or a reference (`dedup.against`) from that version's folder; and a version that this dataset itself has as a
-  reference. Training runs and mixtures leave no trace here: K is what they can count on.
+  or a reference (`dedup.against`) from that version's folder; and a version that this dataset itself uses as a
+  reference. Training runs and mixtures leave no trace here, so they can rely only on the newest K.
 
-`gc --destinations` removes them when it is asked to; with `keep_versions` in the configuration every run does that has
+`gc --destinations --remove` removes them; with `keep_versions` in the configuration, so does every run that has
 delivered and moved `latest`. An experiment and a task cleared in an old run remove nothing, and no form sets the key.
 `gc --everything` removes a dataset altogether, what `latest` names and the work folder, too.
 
-On a hub a version is a commit of a history, and nothing of that is removed here.
+On the Hub a version is a commit of a history, and nothing of it is removed here.
 
-Removing takes `dataset.json` first: a version without it is none, so an interrupted removal leaves nothing that looks
-whole, and the next one goes on. Links are removed, never followed.
+Removal deletes `dataset.json` first: a folder without it is not a version, so an interrupted removal leaves nothing
+that looks complete, and the next one continues. Links are removed, never followed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OldVersion:
-    """A version at one destination that may go: where it lies, how many files it has, and their size."""
+    """A version at one destination that may be removed: its folder, number of files, and their size."""
 
     folder: str
     endpoint_url: str | None
@@ -59,10 +59,10 @@ class OldVersion:
 
 
 def find_old_versions(config: DatasetConfig, keep: int, stays: Collection[str] = ()) -> list[OldVersion]:
-    """The versions that may go when the newest `keep` and those of `stays` do not, by destination, the newest first.
+    """The removable versions, without the newest `keep` and those in `stays`, by destination, the newest first.
 
-    Nothing is changed. PermanentError if a destination's latest.json is there but cannot be read, or a plan of another
-    dataset beside this one: then nothing says what is in use.
+    Changes nothing. PermanentError if a destination's latest.json, or a plan of another dataset beside this one,
+    cannot be read: then it is unknown what is in use.
     """
     work = work_of(config)
     places = places_of(config, hubs=True)
@@ -79,7 +79,7 @@ def find_old_versions(config: DatasetConfig, keep: int, stays: Collection[str] =
 
 
 def find_every_version(config: DatasetConfig) -> list[OldVersion]:
-    """All versions that runs of this work folder delivered, those in use too, by destination. Nothing is changed.
+    """All versions that runs of this work folder delivered, those in use too, by destination. Changes nothing.
 
     PermanentError if a plan of another dataset beside this one reads one of them, or cannot be read.
     """
@@ -102,7 +102,7 @@ def find_every_version(config: DatasetConfig) -> list[OldVersion]:
 
 
 def remove_dataset(config: DatasetConfig) -> None:
-    """Remove every version, what names the latest, and the work folder but for the claim on it, which is held."""
+    """Remove every version, the pointers to the latest, and the work folder except its claim, which is held."""
     versions = find_every_version(config)
     for folder, endpoint_url in places_of(config):
         open_store(folder, endpoint_url=endpoint_url).delete(LATEST)
@@ -112,7 +112,7 @@ def remove_dataset(config: DatasetConfig) -> None:
         remove_old_version(version)
     for folder, _ in places_of(config):
         if is_local(folder):
-            with suppress(OSError):  # what others put there stays
+            with suppress(OSError):  # files of others stay
                 Path(folder).rmdir()
     for path in sorted(work_of(config).iterdir()):
         if path.is_dir() and not path.is_symlink():
@@ -122,9 +122,9 @@ def remove_dataset(config: DatasetConfig) -> None:
 
 
 def keep_newest(build: Build) -> None:
-    """Remove older versions once a run has delivered, if its configuration says how many stay and it moved `latest`.
+    """Remove older versions once a run has delivered, if `keep_versions` is set and the run moved `latest`.
 
-    Not to be able to is no reason to fail a run that has delivered: it is logged, and the next one tries again.
+    A failure does not fail the run, which has delivered: it is logged, and the next run tries again.
     """
     keep = build.config.keep_versions
     if keep is None or why_latest_stays(build.plan_receipt):
@@ -171,7 +171,7 @@ def places_of(config: DatasetConfig, *, hubs: bool = False) -> list[tuple[str, s
 
 
 def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
-    """A version as it lies at a destination; no files if it is not there, or only a link leads to it."""
+    """A version at a destination; without files if it does not exist, or if its folder is a link."""
     if is_local(folder):
         walked = [] if Path(folder).is_symlink() else os.walk(folder)
         sizes = [Path(parent, name).lstat().st_size for parent, _, names in walked for name in sorted(names)]

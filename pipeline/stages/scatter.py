@@ -4,13 +4,13 @@ Units are `documents-00017` and `contexts-00017`: kind of record and shard. Cont
 feed Megatron, Nanoset and numpy shards.
 
 With `shuffle.order: source` nothing is drawn: a shard is a cell of its own, and its records keep their order. The same
-two stages run, so that accounts, lineage and all exports are those of every build. A step then depends on its own shard
-alone: a refresh makes the cells of new shards and no others, and memory is a batch, whatever the size of a shard.
+two stages run, so balance checks, lineage and exports work as in every build. A step then depends only on its own
+shard: a refresh makes only the cells of new shards, and memory is a batch, whatever the size of a shard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ def cells_of_records(build: Build, kind: str, shard: int, records: int) -> NDArr
 
 
 def require_tokens(build: Build) -> None:
-    """Raise SourceError when there is nothing to shuffle and export."""
+    """Raise SourceError if there is nothing to shuffle and export."""
     if build.total("tokenize", "tokens") == 0:
         lines, documents = build.total("index", "lines"), build.total("index", "documents_out")
         left, empty = build.total("tokenize", "documents_out"), build.total("tokenize", "documents_empty")
@@ -135,7 +135,7 @@ def keeps_empty(build: Build) -> bool:
 
 
 def _run(build: StepView, unit: str, folder: Path) -> Outcome:
-    from corpusmill.shuffle.budget import told_apart
+    from corpusmill.shuffle.budget import difference_of
     from corpusmill.shuffle.scatter import scatter_records
     from corpusmill.tokens.records import context_records, document_records
     from corpusmill.tokens.token_shard import open_token_shard
@@ -145,13 +145,13 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
     bytes_read, apart = shard.tokens.nbytes, None
     if "shares" in settings:
         shown = as_shown(shard, settings["shares"], settings["seed"], settings["shard"])
-        apart = told_apart(shard, shown, settings["shard"])
+        apart = difference_of(shard, shown, settings["shard"])
         shard = shown
     if settings["kind"] == "contexts":
         records = context_records(shard, settings["context_tokens"], packing_of(build))
     else:
         records = document_records(shard, keep_empty=keeps_empty(build))
-    done = scatter_records(
+    written = scatter_records(
         records,
         seed=settings.get("seed"),
         kind=settings["kind"],
@@ -160,21 +160,21 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
         folder=folder,
     )
     counts = {
-        "records": done.records,
-        "slots": done.tokens,
+        "records": written.records,
+        "slots": written.tokens,
         "special_tokens": records.special_tokens,
         "pad_tokens": records.pad_tokens,
         "repeated_tokens": records.repeated_tokens,
-        "document_slots": done.content.document_tokens,
-        "special_slots": done.content.special_tokens,
+        "document_slots": written.content.document_tokens,
+        "special_slots": written.content.special_tokens,
         "bytes_read": bytes_read,
     }
     details = {
-        "content": str(done.content.records),
-        "documents_content": str(done.content.documents),
+        "content": str(written.content.records),
+        "documents_content": str(written.content.documents),
         "repeated_content": str(records.repeated_content(settings["shard"])),
-        "records_per_cell": done.records_per_cell,
-        "slots_per_cell": done.tokens_per_cell,
+        "records_per_cell": written.records_per_cell,
+        "slots_per_cell": written.tokens_per_cell,
     }
     if apart:
         for name, counted in (("left_out", apart.left_out), ("again", apart.again)):
@@ -183,15 +183,16 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
     return Outcome(counts=counts, details=details)
 
 
-def _per_cell(receipts: Sequence[Receipt]) -> dict[str, Any]:
+def _per_cell(receipts: Iterator[Receipt]) -> dict[str, Any]:
     """Records and slots of every cell of each kind; in source order the shards are the cells."""
-    rolled: dict[str, Any] = {}
-    for kind in dict.fromkeys(receipt.settings["kind"] for receipt in receipts):
-        of_kind = [receipt for receipt in receipts if receipt.settings["kind"] == kind]
-        in_order = "order" in of_kind[0].settings
+    rolled: dict[str, list[int]] = {}
+    for receipt in receipts:
         for what in ("records", "slots"):
-            rows = [receipt.details[f"{what}_per_cell"] for receipt in of_kind]
-            rolled[f"{kind} {what}"] = [sum(row) for row in (rows if in_order else zip(*rows, strict=True))]
+            name, row = f"{receipt.settings['kind']} {what}", receipt.details[f"{what}_per_cell"]
+            if "order" in receipt.settings:
+                rolled.setdefault(name, []).append(sum(row))
+            else:
+                rolled[name] = [a + b for a, b in zip(rolled.get(name, [0] * len(row)), row, strict=True)]
     return rolled
 
 
@@ -231,7 +232,7 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
 
 
 def _of_budget(receipt: Receipt, *accounts: str) -> tuple[dict[str, Terms], dict[str, Terms]]:
-    """The terms of a budget on both sides of some accounts, of counts or of content; none where nothing is shared."""
+    """The terms of a budget on both sides of accounts, of counts or of content; empty without a budget."""
 
     def terms(label: str, name: str) -> dict[str, Terms]:
         stated = {**receipt.counts, **receipt.details}

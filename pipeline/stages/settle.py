@@ -1,4 +1,4 @@
-"""Settle: what digests decide in a partition, and where bytes are needed (dedup step 4)."""
+"""Settle: decides in a partition what digests can decide, and requests bytes for the rest (dedup step 4)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
-    from corpusmill.dedup.anchors import SMALL_FILES, open_anchors
+    from corpusmill.dedup.anchors import SMALL_FILES, open_repeats
     from corpusmill.dedup.ranges import read_ranges
     from corpusmill.dedup.settle import settle
     from corpusmill.dedup.slices import slicing_of
@@ -41,12 +41,10 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     repeats, periods = [], []
     if _adds_repeats(build, unit):
         for anchors, answer in zip(every_index(build), every_answer(build, "context"), strict=True):
-            blocks = build.blocks(*anchors)
-            blocks.require(SMALL_FILES)
-            repeats.append(open_anchors(blocks.folder).repeats)
+            repeats.append(open_repeats(build.folder(*anchors, *SMALL_FILES)))
             if whole:
-                build.blocks(*answer).require([PERIODS])
-                periods.append(read_ranges(build.step_folder(*answer) / PERIODS))
+                with build.opened(*answer, PERIODS) as answered:
+                    periods.append(read_ranges(answered / PERIODS))
     partition = build.units("settle").index(unit)
     matches, counts = settle(
         sections_of(build, "shared", unit),

@@ -1,6 +1,6 @@
-"""Shared: which anchors have their hash in common with another, one partition of the hash space at a time.
+"""Shared: finds the anchors that share their hash with another, one partition of the hash space at a time.
 
-The first of the two questions to the texts (dedup step 2): about every such anchor.
+It writes the first of the two requests to the texts (dedup step 2), one row per such anchor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 BUCKETS = 4096  # of every shard's anchors (dedup/anchors.py, which imports numpy)
 MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, BUCKETS
-BYTES_PER_ANCHOR = 96  # in memory: dedup/settle.py takes most where all are shared, dedup/shared.py 49 where none is
+BYTES_PER_ANCHOR = (
+    96  # in memory: the peak is in dedup/settle.py if all are shared; dedup/shared.py takes 49 if none is
+)
 
 
 def _units(build: Build) -> list[str]:
@@ -40,11 +42,11 @@ def partition_names(partitions: int) -> list[str]:
 
 
 def partitions_for(anchors: int, largest_bucket: int, memory_bytes: int) -> int:
-    """The least power of two, 4 at least, of partitions of which each needs at most `memory_bytes`.
+    """The smallest power of two, at least 4, of partitions that each need at most `memory_bytes`.
 
     `largest_bucket`: the anchors of every shard's largest bucket, added up. Hashes spread different strings evenly, so
-    that a partition holds anchors / partitions; but one string that is everywhere has all its anchors in one bucket,
-    and the partition with it holds those on top. Each anchor takes BYTES_PER_ANCHOR.
+    that a partition holds anchors / partitions; but a string that occurs everywhere has all its anchors in one bucket,
+    and its partition holds those in addition. Each anchor takes BYTES_PER_ANCHOR.
     """
     beyond = max(0, largest_bucket - anchors // BUCKETS)
     partitions = MINIMUM_PARTITIONS
@@ -70,7 +72,6 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
-    from corpusmill.dedup.anchors import SMALL_FILES
     from corpusmill.dedup.shared import AnchorSlices, share
 
     units = build.units("shared")
@@ -79,8 +80,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     shards = []
     for shard in all_shards(build):
         blocks = build.blocks(*index_step(build, shard))
-        blocks.require(SMALL_FILES)
-        shards.append(AnchorSlices(blocks.folder, blocks.require_bytes))
+        shards.append(AnchorSlices(blocks.folder, blocks.open))
     counts = share(shards, units.index(unit), len(units), minimum_bytes, folder)
     return Outcome(counts={**counts, "bytes_read": 16 * counts["anchors"]})
 

@@ -1,4 +1,4 @@
-"""Suffix array: a shard as an infini-gram index (`index.method: suffix_array`), and another way to its duplicates."""
+"""Suffix array: writes a shard as an infini-gram index (`index.method: suffix_array`), also used to find duplicates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    # A text has one suffix array whatever made it; lines are looked into by msgspec.
+    # A text has one suffix array whichever library made it; only msgspec, which reads the lines, matters.
     source = build.config.source  # the metadata of a parquet row is JSON of its text and its id
     fields = {"text_field": source.text_field, "id_field": source.id_field}
     return {**fields, "unigram": build.config.index.unigram, "libraries": versions_of("msgspec")}
@@ -58,7 +58,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
-    """Beside counts: the separators stand together, behind all other suffixes, and each where `offset` says."""
+    """Besides counts: the separators' suffixes come last, and are those of `offset`."""
     import numpy as np
 
     from corpusmill.dedup.infini_gram import METADATA, METADATA_OFFSETS

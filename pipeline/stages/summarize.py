@@ -11,7 +11,7 @@ import yaml
 from corpusmill.content import add_up
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import last_estimate
-from corpusmill.engine.runs import why_latest_stays
+from corpusmill.engine.runs import begun_at, why_latest_stays
 from corpusmill.export.nanoset import windows_of
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import Check
@@ -67,7 +67,7 @@ def summarize(build: Build) -> BuildSummary:
         plan=build.plan_folder.name[-FOLDER_DIGITS:],
         code_version=__version__,
         configuration=yaml.safe_dump(build.config.model_dump(mode="json", exclude_none=True), sort_keys=False),
-        source_files=sum(len(shard) for shard in plan.shards),
+        source_files=len({file.location for file in plan.files()}),
         other_files=str(plan.others or ""),
         source_bytes=plan.source_bytes(),
         stages=tuple(_stage(build, stage) for stage in stages if build.units(stage)),
@@ -91,7 +91,7 @@ def summarize(build: Build) -> BuildSummary:
 
 
 def shard_table(build: Build) -> ShardTable:
-    """Every shard's row and every step's digest; stages that run every time have none that could be compared."""
+    """Every shard's row and every step's digest; stages that run every time have no comparable digest."""
     stages = [stage.name for stage in build.graph if stage.reuse]
     receipts = {stage: {unit: build.receipt(stage, unit) for unit in build.units(stage)} for stage in stages}
     digests = {stage: build.rollup(stage).digests for stage in stages}
@@ -111,12 +111,9 @@ def _stage(build: Build, stage: str) -> StageSummary:
     units = build.units(stage)
     receipts = build.receipts(stage)
     flows = build.graph[stage].flows(build)
-    marks = [build.finished_at(stage, unit) for unit in units]
-    fresh = [
-        (mark - receipt.seconds, mark)
-        for unit, receipt, mark in zip(units, receipts, marks, strict=True)
-        if not build.reused(stage, unit)
-    ]
+    ends = [build.finished_at(stage, unit) for unit in units]
+    began = begun_at(build.plan_folder)
+    fresh = [(end - receipt.seconds, end) for receipt, end in zip(receipts, ends, strict=True) if end >= began]
     return StageSummary(
         stage=stage,
         unit=build.graph[stage].unit_word,
@@ -204,7 +201,7 @@ def _export(build: Build, name: str) -> ExportSummary:
 
 
 def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequence_tokens: int | None) -> OutputFile:
-    """One file; records and tokens stand with the file that holds them (.bin, .ds, .npy, .tar)."""
+    """One file; records and tokens are stated for the file that holds them (.bin, .ds, .npy, .tar)."""
     stem = name.removesuffix(".bin").removesuffix(".ds")
     held = holds.get(name) or holds.get(stem, {})
     windows, dropped_tokens = None, None
@@ -248,7 +245,7 @@ def _decoded(build: Build) -> DecodedSummary:
 
 
 def _encoded(build: Build) -> EncodedSummary | None:
-    """None where receipts of an older version do not say."""
+    """None if receipts of an older version do not state it."""
     receipts = build.receipts("tokenize")
     if any("engine" not in receipt.details for receipt in receipts):
         return None
@@ -264,7 +261,7 @@ def _encoded(build: Build) -> EncodedSummary | None:
 
 
 def _estimate(build: Build, summary: BuildSummary) -> tuple[EstimatedFigure, ...]:
-    """The last estimate against what came out; nothing if the dataset was never estimated."""
+    """The last estimate against the actual figures; empty if the dataset was never estimated."""
     estimated = last_estimate(build)
     if estimated is None:
         return ()
@@ -311,7 +308,8 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
                 QuarantineExample(reason=detail["reason"], source_file=detail["source"], line=detail["line"])
                 for detail in receipt.details["examples"]
             )
-            path = build.folder("index", shard, QUARANTINE) / QUARANTINE
+            with build.opened("index", shard, QUARANTINE) as folder:
+                path = folder / QUARANTINE
             files.append(QuarantineFile(path=str(path), documents=rejected, examples=examples))
     return tuple(files)
 
@@ -324,14 +322,14 @@ def _checks(build: Build, stages: list[str]) -> tuple[BalanceCheck, ...]:
 
 
 def _link(account: str) -> int:
-    """Where an account of content stands in CHAIN; the exports' last."""
+    """The position of a content account in CHAIN; those of exports are last."""
     return CHAIN.index(account) if account in CHAIN else len(CHAIN)
 
 
 def merged_checks(checks: list[Check]) -> list[Check]:
-    """Checks of the same name over all units, side by side summed: one line in the report instead of one per unit.
+    """Checks of the same name summed over all units: one line in the report instead of one per unit.
 
-    Each was checked by itself when its step ran; sums of balanced accounts balance.
+    Each was checked on its own when its step ran; sums of balanced accounts balance.
     """
     sides: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # counts, or content sums
     for check in checks:

@@ -1,4 +1,4 @@
-"""Tokenize: the text of a shard, without its duplicates, to the one canonical token shard.
+"""Tokenize: encodes the text of a shard, without its duplicates, into a token shard.
 
 Every document's ids are decoded and compared with the text that was encoded (tokens/decoding.py). The receipt has two
 content sums (content.py): `text_content` of what was encoded, `content` of the tokens that were written.
@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,9 @@ class Vocabulary:
 
 
 def locked(config: DatasetConfig) -> DatasetConfig:
-    """The configuration with the tokenizer's sha256 and revision in its lock; TokenizerError if a lock says another."""
+    """The configuration with the tokenizer's sha256 and revision in its lock; TokenizerError if it differs from an
+    existing lock.
+    """
     from corpusmill.errors import TokenizerError
     from corpusmill.tokens.neighbours import stated_eot
 
@@ -122,7 +124,7 @@ def _file(config: DatasetConfig) -> str | None:
 
 
 def vocabulary(build: Build) -> Vocabulary:
-    """What the tokenized shards say of their tokenizer; without loading it."""
+    """The vocabulary that the tokenized shards state, without loading it."""
     return Vocabulary(**build.rollup("tokenize").details["vocabulary"])
 
 
@@ -133,7 +135,7 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    # The lock stands for the vocabulary: loading refuses any file whose sha256 is not the one that it names.
+    # The lock identifies the vocabulary: loading refuses any file with another sha256.
     wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision", "batch_bytes"})
     wanted["engine"] = engine_of(build.config)
     lock = build.config.lock.settings() if build.config.lock else {}
@@ -145,17 +147,18 @@ def _settings(build: Build, _shard: str) -> dict[str, Any]:
 
 
 def engine_of(config: DatasetConfig) -> str:
-    """The engine as fingerprints have it: auto is gigatoken, or the library that defines the ids, which they have too.
+    """The engine as in fingerprints, where auto counts as gigatoken. The library that defines the ids is there, too.
 
-    Both give the same ids, so a build that named gigatoken goes on under auto, and the other way round.
+    All engines give the same ids, so a build with gigatoken is reused under auto, and vice versa.
     """
     return "gigatoken" if config.tokenizer.engine == "auto" else config.tokenizer.engine
 
 
 def _libraries(config: DatasetConfig) -> list[str]:
-    """The engine, and the library that defines the ids: special ids are its own, and NFC is done by its tables.
+    """The engine, and the library that defines the ids: it adds special ids and normalizes by its own tables.
 
-    By the vocabulary's name alone, so that machines without the file agree; both libraries where that does not tell.
+    Decided by the vocabulary's name only, so that machines without the file agree; both libraries if it does not
+    tell.
     """
     from corpusmill.tokens.vocabulary import PATTERNS
 
@@ -171,7 +174,7 @@ def _libraries(config: DatasetConfig) -> list[str]:
 
 
 def selection_of(config: DatasetConfig) -> Selection:
-    """Which documents the configuration finds long enough."""
+    """The selection of documents by the configuration's minimum lengths."""
     from corpusmill.tokens.selection import Selection
 
     return Selection(config.selection.minimum_bytes or 0, config.selection.minimum_tokens or 0)
@@ -210,7 +213,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             tally.counts["documents_by_reference"] += by_reference
             tally.counts["documents_special"] += int(tokenizer.special_strings.holding(texts).sum())
             decoder.compare(kept, boundaries, tokens, ends)
-            document_lengths((tokens, ends), tally.documents)  # one that no export can hold is refused here
+            document_lengths((tokens, ends), tally.documents)  # refuses a document that no export can hold
             size = len(tokens)
             tokens, ends, short = selection.apply(tokens, ends, tally.text_bytes)
             if short.any():
@@ -238,7 +241,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
 
 class _Tally:
-    """What the batches of a shard amount to: first a batch's text is added, then its tokens."""
+    """The totals of a shard's batches: a batch's text is added first, then its tokens."""
 
     def __init__(self, shard: int, *, selecting: bool) -> None:
         names = (
@@ -261,7 +264,7 @@ class _Tally:
 
     @property
     def text_bytes(self) -> NDArray[np.uint64]:
-        """Of each document of the batch that was added last."""
+        """uint64: text bytes of each document of the batch added last."""
         return self._bytes[-1]
 
     def add_text(self, text: NDArray[np.uint8], boundaries: NDArray[np.uint64]) -> None:
@@ -377,7 +380,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "tokenize",
-    version=3,
+    version=4,
     after=("refine",),
     per_shard=True,
     units_of="download",
@@ -387,6 +390,6 @@ STAGE = Stage(
     recount=_recount,
     flows=_flows,
     checks=_checks,
-    rolled_up=lambda receipts: {"vocabulary": receipts[0].details["vocabulary"]} if receipts else {},
+    rolled_up=lambda receipts: {key: first.details[key] for first in islice(receipts, 1) for key in ("vocabulary",)},
     gate=require_few_rejected,
 )

@@ -1,8 +1,8 @@
-"""Union: the ranges that all partitions found in one shard, merged, and the same cut at whole characters (step 7).
+"""Union: merges the ranges that all partitions found in one shard, and cuts them at whole characters (step 7).
 
 Writes `remove_ranges` (the reference's file, raw bytes positions in `tokenized`) and `cut_ranges` (the same format,
 shortened so that no character is split: what writeback and tokenize take out). With `keep: every_string` both leave a
-whole copy of each repeated window; with `fuzzy_share` the second also holds what lies between neighbouring repeats.
+whole copy of each repeated window; with `fuzzy_share` the second also holds the text between neighbouring repeats.
 
     reference_ranges    start u64 | end u64 | reference u64     with `against` alone: what of `cut_ranges` a reference
                                                                 holds, the first that has it
@@ -59,12 +59,12 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     text = open_text_shard(build.folder(text_stage(build, shard), shard))
     dedup = build.config.dedup
-    rows = found_in(build, shard, MATCH_RANGES)
+    rows = matched_rows(build, shard, MATCH_RANGES)
     ranges = union_ranges(rows)
     repeated_bytes = int((ranges[:, 1] - ranges[:, 0]).sum())
     if dedup.keep == "every_string":
         assert dedup.minimum_bytes is not None
-        later, earlier = (union_ranges(found_in(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
+        later, earlier = (union_ranges(matched_rows(build, shard, name)) for name in (LATER_WINDOWS, EARLIER_WINDOWS))
         ranges = kept_whole(later, earlier, dedup.minimum_bytes)
     cut = aligned = align_ranges(text.text, text.offsets, ranges)
     if dedup.fuzzy_share is not None:
@@ -99,7 +99,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 def _held_by_references(
     build: Build, shard: str, text: TextShard, aligned: NDArray[np.uint64], folder: Path
 ) -> tuple[list[int], int]:
-    """Write what of a shard's ranges, cut at whole characters, each reference holds; the bytes of each, and of none."""
+    """Write the parts of a shard's ranges that each reference holds; returns the bytes per reference, and of none."""
     import numpy as np
 
     from corpusmill.dedup.anchors import open_anchors
@@ -110,7 +110,7 @@ def _held_by_references(
     assert build.config.dedup.minimum_bytes is not None
     assert build.plan.references is not None
     minimum_bytes = build.config.dedup.minimum_bytes
-    windows = found_in(build, shard, REFERENCE_WINDOWS, columns=3)
+    windows = matched_rows(build, shard, REFERENCE_WINDOWS, columns=3)
     periods: Iterable[NDArray[np.uint64]] = ()
     if build.units("anchor") and len(windows):  # suffix arrays list these windows, too
         repeats = open_anchors(build.folder("anchor", shard)).repeats
@@ -124,19 +124,19 @@ def _held_by_references(
 
 
 def cuts_stage(build: Build) -> str:
-    """The stage whose CUT_RANGES are about the text that is written back and tokenized (stages/index.py)."""
+    """The stage whose CUT_RANGES apply to the text that is written back and tokenized (stages/index.py)."""
     return "refine" if build.units("refine") else "union"
 
 
 def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
-    """What of a shard's text occurred earlier, (r, 2): all that every partition found, whatever of it stays."""
+    """uint64 (r, 2): all ranges of a shard's text that occurred earlier, kept copies included."""
     from corpusmill.dedup.matches import MATCH_RANGES
     from corpusmill.dedup.ranges import union_ranges
 
-    return union_ranges(found_in(build, shard, MATCH_RANGES))
+    return union_ranges(matched_rows(build, shard, MATCH_RANGES))
 
 
-def found_in(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[np.uint64]:
+def matched_rows(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[np.uint64]:
     """The rows of one shard, (r, columns), in the files called `name` of every partition."""
     import numpy as np
 
@@ -146,7 +146,7 @@ def found_in(build: Build, shard: str, name: str, columns: int = 2) -> NDArray[n
 
 
 def held_by_references(build: Build) -> list[int]:
-    """Of each reference, the bytes of the dataset's duplicate ranges that it holds; the first that has them."""
+    """For each reference, the bytes of the dataset's duplicate ranges that it is the first to hold."""
     if not build.plan.references:
         return []
     rows = [receipt.details["reference_bytes"] for receipt in build.receipts("union")]
@@ -154,7 +154,7 @@ def held_by_references(build: Build) -> list[int]:
 
 
 def kept_gaps(offsets: NDArray[np.uint64], cut: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Bytes of what stays between two neighbouring ranges (r, 2) of one document, uint64; `offsets`: the shard's."""
+    """uint64: bytes kept between neighbouring ranges (r, 2) of one document; `offsets`: the shard's."""
     import numpy as np
 
     document = np.searchsorted(offsets, cut[:, 0])
@@ -163,7 +163,7 @@ def kept_gaps(offsets: NDArray[np.uint64], cut: NDArray[np.uint64]) -> NDArray[n
 
 
 def _by_source_file(text: TextShard, cut: NDArray[np.uint64]) -> list[dict[str, Any]]:
-    """Text bytes and duplicate bytes of each source file; a range never reaches over a document's end."""
+    """Text bytes and duplicate bytes of each source file; a range never crosses a document's end."""
     import numpy as np
 
     covered = np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut[:, 1] - cut[:, 0], dtype=np.uint64)])
@@ -216,7 +216,7 @@ def removal_in_words(build: Build) -> str:
 
 
 def _held_in_words(build: Build) -> list[str]:
-    """How much of what would go repeats within the dataset, and how much stands in which reference."""
+    """How much of the removed text repeats within the dataset, and how much is in which reference."""
     if not build.plan.references:
         return []
     held = zip(build.plan.references, held_by_references(build), strict=True)
@@ -227,14 +227,14 @@ def _held_in_words(build: Build) -> list[str]:
 
 
 def code_span(text: str) -> str:
-    """Markdown that shows `text` as it is, in a table's cell too: its fence is longer than any backticks in it."""
+    """Markdown that shows `text` verbatim, in table cells too: its fence is longer than any backticks in it."""
     shown = visible(text).replace("\n", r"\n").replace("|", r"\|")  # tables split cells before spans are read
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}" if shown.startswith("`") or shown.endswith("`") else f"{fence}{shown}{fence}"
 
 
 def _files(receipts: list[Receipt]) -> list[tuple[int, int, str]]:
-    """(bytes that go, bytes of text, path) of every source file, those that lose most first."""
+    """(bytes removed, bytes of text, path) of every source file, those that lose most first."""
     listed = [file for receipt in receipts for file in receipt.details["by_source_file"]]
     rows = [(file["duplicate_bytes"], file["text_bytes"], file["path"]) for file in listed]
     return sorted(rows, key=lambda row: (-row[0], row[2]))
@@ -257,7 +257,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 
 
 def _checks(build: Build, _shard: str, receipt: Receipt) -> list[Check]:
-    """What is removed repeats text of the dataset or of a reference, or lies between repeats."""
+    """Removed text repeats text of the dataset or of a reference, or is between repeats."""
     counts = receipt.counts
     if not build.plan.references:
         return []

@@ -1,6 +1,6 @@
-"""Upload: the finished dataset at every destination, verified, its manifest last.
+"""Upload: delivers the finished dataset to every destination, verified, its manifest last.
 
-At a destination a dataset lies in a folder of its version, so that two contents never mix and a training run that
+At a destination a dataset is in a folder of its version, so that two contents never mix and a training run that
 reads one version never sees another::
 
     <destination>/<name>/<version>/megatron/...  nanoset/...  numpy/...  webdataset/...  documents/...
@@ -9,14 +9,14 @@ reads one version never sees another::
     <destination>/<name>/latest                     in folders: a link to the version, for people
 
 A file is skipped only if the destination holds one of the same sha256 and, where the store keeps a checksum of its own
-(md5 parts of an ETag, crc32c), the local file has that, too. Afterwards the folder is listed and compared:
+(md5 parts of an ETag, crc32c), the local file matches it, too. Afterwards the folder is listed and compared:
 missing, extra and different files fail the step before dataset.json appears. Index caches that Megatron's loader
-left beside its prefixes are no extra files: a version's content never changes, so they stay right.
+left beside its prefixes do not count as extra: a version's content never changes, so they stay valid.
 
-A repository of a hub gets all of it in one commit instead (hub_upload.py).
+A Hub repository gets everything in one commit instead (hub_upload.py).
 
-What the dataset holds twice (a `.ds` that is the `.bin` of another format) is sent once; the store makes the second
-name: a hard link in a folder, a copy inside the bucket elsewhere.
+Content that the dataset holds twice (a `.ds` that is the `.bin` of another format) is sent once; the store duplicates
+it: by a hard link in a folder, by a copy inside a bucket.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ THREADS = 4
 log = logging.getLogger(__name__)
 
 File = tuple[str, Path, str, int]
-"""Name in the dataset, where it lies, sha256, size in bytes."""
+"""Name in the dataset, path, sha256, size in bytes."""
 
 
 def destination_folder(build: Build, unit: str) -> str:
@@ -86,7 +86,7 @@ def _run(build: RunnableBuild, unit: str, folder: Path) -> Outcome:
     listing = [{"name": name, "size_bytes": size, "sha256": sha256} for name, _, sha256, size in files]
     (folder / "uploaded.json").write_text(json.dumps(listing, indent=1, ensure_ascii=False) + "\n")
     size = sum(file[3] for file in files)
-    # What had to be sent says how the destination was, not what it holds now: outside of the receipt's digest.
+    # What was sent depends on the destination's previous state, so it is outside the receipt's digest.
     moved = {"files_sent": sent, "files_named": named}
     counts = {"files": len(files), "dataset_bytes": size, "bytes_read": size}
     return Outcome(counts=counts, traffic={**count_traffic(traffic), **moved})
@@ -100,12 +100,12 @@ def _deliver_to_store(build: RunnableBuild, unit: str, traffic: Traffic) -> tupl
     try:
         return _deliver(build, unit, traffic)
     except (VerificationError, OSError):
-        require_undamaged(build)  # if it is ours that is wrong, the step that wrote it has to run again
+        require_undamaged(build)  # if the local file is damaged, the step that wrote it must run again
         raise
 
 
 def _deliver(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, int]:
-    """A file that a folder receives is compared there, by its sha256; any other is compared here."""
+    """Files that a folder receives are checked there by their sha256; all others are checked here."""
     destination = destination_folder(build, unit)
     endpoint_url = build.config.destinations[int(unit)].endpoint_url
     store = open_store(destination, endpoint_url=endpoint_url, traffic=traffic)
@@ -114,7 +114,7 @@ def _deliver(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, in
     content = [file for file in files if file[0] != DATASET]
     with ThreadPoolExecutor(THREADS) as pool:
         there = _delivered_before(build, store, pool)
-        once, again = _told_apart([file for file in content if file[0] not in there])
+        once, again = _without_duplicates([file for file in content if file[0] not in there])
         handed_over = _handed_over(build)
         sent = list(pool.map(lambda file: _send(store, *file, hand_over=file[0] in handed_over), once))
         named = list(pool.map(lambda pair: _name_again(store, pair[0], *pair[1]), again))
@@ -131,7 +131,7 @@ def _deliver(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, in
 
 
 def _deliver_to_hub(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[int, int]:
-    """(files sent, files named again) to a repository of a hub: to its branch, or to one of its own if latest stays."""
+    """(files sent, files named again) to a Hub repository: to its branch, or to a separate branch if latest stays."""
     repository = HubRepository(build.config.destinations[int(unit)].path, traffic=traffic)
     repository.prepare()
     version = dataset_version(build)
@@ -150,7 +150,7 @@ def _deliver_to_hub(build: RunnableBuild, unit: str, traffic: Traffic) -> tuple[
 
 
 def _latest_stays(build: Build, where: str) -> bool:
-    """Whether this run leaves `latest` alone; then the log says why."""
+    """Whether this run leaves `latest` unchanged; logs the reason."""
     stays = why_latest_stays(build.plan_receipt)
     if stays:
         log.warning("latest does not move at %s: %s", where, stays)
@@ -158,10 +158,10 @@ def _latest_stays(build: Build, where: str) -> bool:
 
 
 def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traffic) -> None:
-    """Remove what killed uploads of other versions left, which nobody sees and everybody pays for.
+    """Remove the invisible remains of killed uploads of other versions, which cost storage.
 
-    This version's are finished by its own upload, file by file. One of another version that is under way just now
-    begins its file anew. Not to be able to is no reason to deliver nothing.
+    This version's own are completed by its upload, file by file. A running upload of another version restarts its
+    file. Failing to remove them does not stop the delivery.
     """
     parent, _, version = destination.rpartition("/")
     try:
@@ -174,20 +174,20 @@ def _remove_unfinished(destination: str, endpoint_url: str | None, traffic: Traf
 
 
 def _delivered_before(build: RunnableBuild, store: Store | None, pool: ThreadPoolExecutor) -> set[str]:
-    """The files that were given back because the destination has them; where it lacks one, its step runs again."""
+    """The files that were given back because the destination has them; if it lacks one, its step runs again."""
     names: set[str] = set()
     for unit in build.units("export"):
         receipt = build.receipt("export", unit)
-        gone = [path for path in receipt.outputs if path.name in receipt.given_back]
-        if not gone or (store and all(pool.map(partial(_is_there, store), gone))):
-            names |= {path.name for path in gone}
+        freed = [path for path in receipt.outputs if path.name in receipt.given_back]
+        if not freed or (store and all(pool.map(partial(_is_there, store), freed))):
+            names |= {path.name for path in freed}
         else:
             build.make_whole("export", unit)
     return names
 
 
 def hands_over(config: DatasetConfig) -> bool:
-    """Whether a destination gets exports instead of copies of them: they are given back as soon as it has them."""
+    """Whether the destination takes over the exports' files instead of copying them; they are then given back."""
     return config.reclaim == "eager" and len(config.destinations) == 1
 
 
@@ -202,7 +202,7 @@ def _is_there(store: Store, output: OutputFile) -> bool:
 
 
 def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int, *, hand_over: bool = False) -> bool:
-    """Whether the file had to be sent: it does not if the destination holds the same bytes, by its own checksum too."""
+    """Send a file unless the destination holds the same bytes, by its own checksum too; returns whether it was sent."""
     if store.holds(name, path, sha256):
         return False
     if hand_over and isinstance(store, LocalStore):
@@ -212,7 +212,7 @@ def _send(store: Store, name: str, path: Path, sha256: str, _size_bytes: int, *,
     return True
 
 
-def _told_apart(files: list[File]) -> tuple[list[File], list[tuple[str, File]]]:
+def _without_duplicates(files: list[File]) -> tuple[list[File], list[tuple[str, File]]]:
     """(files of which no earlier one has the content, the others, each with the name of the first that has it)."""
     first: dict[str, str] = {}
     once, again = [], []
@@ -226,7 +226,7 @@ def _told_apart(files: list[File]) -> tuple[list[File], list[tuple[str, File]]]:
 
 
 def _name_again(store: Store, first_name: str, name: str, path: Path, sha256: str, size_bytes: int) -> bool:
-    """Whether content that is at the destination already had to be given this name, too."""
+    """Give content at the destination a second name; returns whether that was necessary."""
     if is_local(store.folder) and _one_file(store, first_name, name):
         return False
     if store.holds(name, path, sha256):
@@ -244,7 +244,7 @@ def _one_file(store: Store, name: str, other: str) -> bool:
 def _require_same(store: Store, expected: dict[str, int]) -> None:
     """List the destination and compare names and sizes. A dataset.json that is not expected yet is an earlier run's.
 
-    Listed again while it changes: another upload of this version may be under way.
+    Retried, because another upload of this version may be running.
     """
 
     def listed() -> dict[str, int]:

@@ -1,6 +1,6 @@
-"""Which version of a dataset is the latest at a destination.
+"""Finds the latest version of a dataset at a destination.
 
-In a folder or a bucket latest.json says it; on a hub it is what the last commit of the branch holds.
+In a folder or a bucket latest.json names it; on the Hub it is the content of the branch's last commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ LATEST = "latest.json"
 
 
 def latest_version(folder: str, *, endpoint_url: str | None = None) -> str | None:
-    """The latest version in a folder of all; None if nothing was delivered there. SourceError if nothing says it."""
+    """The latest version in a folder of all; None if nothing was delivered there. SourceError for a malformed
+    latest.json.
+    """
     store = open_store(folder, endpoint_url=endpoint_url)
     name = DATASET if is_hub(folder) else LATEST
     if store.stat(name) is None:

@@ -1,4 +1,4 @@
-"""Writeback: the deduplicated documents in their original files' format, a separate deliverable."""
+"""Writeback: writes the deduplicated documents in their original files' format, a separate deliverable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_table
 from corpusmill.stages import download
-from corpusmill.stages.annotating import annotates_hits, hits_column, hits_of, ranges_of, told
+from corpusmill.stages.annotating import annotates_hits, expected_annotations, hits_column, hits_of, ranges_of
 from corpusmill.stages.index import final_stage, text_flow
 from corpusmill.stages.union import cuts_stage
 from corpusmill.storage import Traffic
@@ -93,7 +93,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     if not _annotating(build):
         del content["noted_content"]
     else:
-        content["told_content"] = told(build, shard, text)
+        content["told_content"] = expected_annotations(build, shard, text)
     return Outcome(
         counts={**totals, "bytes_read": len(text.text)},
         details={name: str(part) for name, part in content.items()},
@@ -106,7 +106,7 @@ def _annotating(build: Build) -> bool:
 
 
 def _annotations(build: Build, hits: Hits, first_document: int, *, table: bool) -> list[Annotation]:
-    """What the documents of a file, whose first has this ordinal, get beside their ranges."""
+    """The annotations, besides ranges, of a file's documents, the first of which is `first_document`."""
     from corpusmill.dedup.annotations import Annotation
 
     if not annotates_hits(build):
@@ -175,7 +175,7 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
 
 def _number_of_lines(path: Path) -> int:
-    """Lines of a file, decompressed; the last one need not end."""
+    """Lines of a file, decompressed; the last one needs no newline."""
     from corpusmill.documents.compression import open_decompressed
     from corpusmill.documents.parquet import open_parquet
     from corpusmill.stages.recounting import BLOCK

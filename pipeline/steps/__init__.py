@@ -1,7 +1,7 @@
-"""Steps of one's own: functions and classes of users that keep, drop and edit documents. docs/steps.md is for them.
+"""Custom steps: functions and classes of users that keep, drop and edit documents; docs/steps.md explains them.
 
 In: batches of documents (text, id, file, line), the steps of a configuration.
-Out: per document, why it goes (or that it stays), its new text if a step changed it, its attributes.
+Out: per document, why it is dropped (or that it is kept), its new text if a step changed it, its attributes.
 
     use: module:name --identity_of--> what the plan pins        loading.py
                      --load--> the function or class

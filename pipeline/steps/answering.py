@@ -1,4 +1,4 @@
-"""One step asked about one batch: what it answers, and what becomes of answers that cannot be used."""
+"""Asks one step about one batch, and handles its answers, unusable ones included."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ ERROR = "error"  # the reason of `on_error: drop`
 
 
 class StepError(PermanentError):
-    """A step failed, or gave an answer that cannot be used: `step`; of a document `file`, `line` and `id`."""
+    """A step failed or gave an unusable answer: `step`, and for a single document `file`, `line` and `id`."""
 
     step = file = id = ""
     line = 0
 
 
 class _UnusableError(Exception):
-    """An answer that cannot be used; its text says why and quotes nothing."""
+    """An unusable answer; its message states why and quotes no text."""
 
 
 class _TooLongError(BaseException):
-    """The time is over; a step's own `except Exception` does not catch it."""
+    """The time limit has passed; a step's own `except Exception` does not catch it."""
 
 
 @dataclass
 class Answers:
-    """What a step said of a batch, by number of the document in it. A document that is nowhere stays as it is.
+    """A step's answers for a batch, by the document's number in it. Documents without an entry are unchanged.
 
-    `dropped`: why a document goes; `failed`: the documents on which the step failed and that stay all the same.
+    `dropped`: the reason of a dropped document; `failed`: documents that are kept although the step failed on them.
     """
 
     dropped: dict[int, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Answers:
 
 
 class Asked:
-    """A step that was loaded, and how it is asked: a function of documents, or an instance with `batch`."""
+    """A loaded step and how to call it: a function of documents, or an instance with `batch`."""
 
     def __init__(self, step: StepConfig, loaded: Any) -> None:
         self.step = step
@@ -80,7 +80,7 @@ class Asked:
             raise self._error("a step cannot be set up", _in_code(error)) from None
 
     def answers(self, batch: Batch) -> Answers:
-        """What the step says of every document. StepError as the step's `on_error` has it."""
+        """The step's answers for every document. StepError depending on the step's `on_error`."""
         answers = Answers()
         if hasattr(self._instance, "batch"):
             self._ask_batch(batch, answers)
@@ -114,7 +114,7 @@ class Asked:
                 self._ask(answers, number, batch, partial(_same, answer))
 
     def _ask_singly(self, batch: Batch, answers: Answers) -> None:
-        """A batch on which the step failed, a document at a time, so that the error names one."""
+        """Ask again, one document at a time, so that the error names the document on which the step failed."""
         for number in range(len(batch)):
             alone = Answers()
             self._ask_batch(batch.taken(np.array([number])), alone)
@@ -186,7 +186,7 @@ class Asked:
             answers.failed.add(number)
 
     def differs(self, document: Document) -> StepError:
-        """The error for a document of which the step said something else when it was asked again."""
+        """The error for a document for which the step gave another answer when asked again."""
         got = "a different answer when asked again, with the documents in reverse order"
         return self._error(
             "a step is not deterministic", got, document, expected="an answer that follows from the document"
@@ -255,9 +255,9 @@ def _in_code(error: BaseException) -> str:
 
 @contextmanager
 def _clock(seconds: int) -> Iterator[Callable[[], None]]:
-    """_TooLongError after so many seconds of this process's processor time without a call of what it yields.
+    """Raise _TooLongError after `seconds` of this process's CPU time without a call of the yielded function.
 
-    Processor time does not pass while a machine is busy with others. Only a main thread can be interrupted.
+    CPU time does not pass while the machine is busy with other processes. Only a main thread can be interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None

@@ -29,8 +29,9 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Keep the document, perhaps with another `text`, or without the `cut` stretches of its text: [start, end) in
-    characters, apart from one another. `attributes` are JSON and go into `steps/attributes.jsonl` of the dataset."""
+    """Keep the document, optionally with another `text`, or without the `cut` spans of its text: [start, end) in
+    characters, which must not overlap. `attributes` are JSON and go into `steps/attributes.jsonl` of the dataset.
+    """
 
     text: str | None = None
     cut: Sequence[tuple[int, int]] = ()
@@ -94,15 +95,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reasons:
-    """The answer of a step that decides with arrays: `codes`, integers (documents,), are 0 for a document that stays
-    and n for one that goes for `reasons[n - 1]`."""
+    """The answer of a step that decides with arrays: `codes`, integers (documents,), are 0 for a document that is kept
+    and n for one dropped for `reasons[n - 1]`."""
 
     reasons: tuple[str, ...]
     codes: NDArray[Any]
 
 
 def batch_of_texts(texts: Sequence[str | bytes], where: Callable[[int], Where] | None = None) -> Batch:
-    """A batch of texts that come one by one, for tests of steps and for files without a build."""
+    """A batch of separate texts, for tests of steps and for files without a build."""
     encoded = [text.encode() if isinstance(text, str) else text for text in texts]
     ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))

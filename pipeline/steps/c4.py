@@ -1,9 +1,10 @@
 """Line rules of C4: Raffel et al. 2020, "Exploring the Limits of Transfer Learning", section 2.2.
 
-Lines stay that end in a full stop, an exclamation mark, a question mark or a closing quotation mark, have at least five
-words, and do not speak of JavaScript. A document goes that has *lorem ipsum* or a curly bracket (code), or whose lines
-that stay have fewer than three sentences. The paper counts sentences with a library; here one ends at `.`, `!` or `?`
-before white space, a quotation mark or the end of a line. Its list of bad words is left to a step of your own.
+Lines are kept if they end in a full stop, an exclamation mark, a question mark or a closing quotation mark, have at
+least five words, and do not mention JavaScript. A document is dropped if it has *lorem ipsum* or a curly bracket
+(code), or if its kept lines have fewer than three sentences. The paper counts sentences with a library; here one ends
+at `.`, `!` or `?` before white space, a quotation mark or the end of a line. Its list of bad words is left to a step of
+your own.
 
     steps: [{use: "corpusmill.steps.c4:Lines"}]
 """
@@ -26,7 +27,7 @@ class Lines:
         self.minimum_words, self.minimum_sentences = minimum_words, minimum_sentences
 
     def batch(self, batch: Batch) -> list[Answer]:
-        """What stays of each document."""
+        """The answer for each document: its kept lines, or the reason why it is dropped."""
         text = np.ascontiguousarray(batch.text)
         fates, pieces = np.empty(len(batch), np.int8), np.empty(len(batch) + 1, np.int64)
         out = np.empty(int((batch.ends - batch.starts).sum()), np.uint8)

@@ -1,4 +1,4 @@
-"""The line rules of C4, a pass over each text: which lines stay, how many sentences end in them."""
+"""The line rules of C4, a pass over each text: which lines are kept, and how many sentences end in them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stands_at(address, at, end, string):  # type: ignore[no-untyped-def]
 
 @inlined
 def past_plain(address, at, end, plain):  # type: ignore[no-untyped-def]
-    """Where the run of plain bytes at `at` ends."""
+    """The end of the run of plain bytes at `at`."""
     while at < end and plain[load_byte(address + at)]:
         at += 1
     return at
@@ -57,8 +57,8 @@ def past_plain(address, at, end, plain):  # type: ignore[no-untyped-def]
 @inlined
 def line_from(address, at, end, table, plain, script, lorem):  # type: ignore[no-untyped-def]
     """What is to be known of the line at `at`: (where it ends, its first and one past its last byte that is no white
-    space, its words, its ends of sentences, its last character or 0, whether it ends in three dots, whether it speaks
-    of JavaScript, what of CURLY and DUMMY is in it or UNCHANGED)."""
+    space, its words, its ends of sentences, its last character or 0, whether it ends in three dots, whether it
+    mentions JavaScript, what of CURLY and DUMMY is in it or UNCHANGED)."""
     first, last, words, sentences, dots, before, final = at, at, 0, 0, 0, 0, 0
     spoiled, fate = False, UNCHANGED
     while at < end:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from corpusmill.config import StepConfig
 
 BATCH_BYTES = 1 << 20
-TWICE = 64  # of so many batches the first runs twice
+TWICE = 64  # one of this many batches runs twice, the first
 
 
 @dataclass
 class Outcomes:
-    """What became of a batch's documents, by number: why one goes, its new text, its attributes (JSON) by step.
+    """The outcomes of a batch's documents, by number: why one is dropped, its new text, its attributes (JSON) by step.
 
-    `failed`: on how many documents each step failed that stay all the same.
+    `failed`: for each step, the number of documents that are kept although it failed on them.
     """
 
     dropped: dict[int, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Outcomes:
 
 
 class Chain:
-    """The steps, loaded. ConfigError or StepChangedError if one cannot be (see load)."""
+    """The loaded steps. ConfigError or StepChangedError if one cannot be loaded (see load)."""
 
     def __init__(self, steps: Sequence[StepConfig], planned: Sequence[Identity] | None = None) -> None:
         identities = planned if planned is not None else [None] * len(steps)
@@ -43,10 +43,10 @@ class Chain:
         self._asked = [Asked(step, call) for step, call in self._loaded]
 
     def outcomes(self, batch: Batch, *, twice: bool) -> Outcomes:
-        """Ask every step about the documents that those before it left, with the texts that they left.
+        """Ask every step about the documents that earlier steps kept, with the texts that they made.
 
-        With `twice` a new instance of each step is asked again, about the documents in reverse; StepError if it answers
-        otherwise, or as `Asked` raises it.
+        With `twice` a new instance of each step is asked again, with the documents in reverse; StepError if its
+        answers differ, or as `Asked` raises it.
         """
         outcomes = Outcomes()
         left = np.arange(len(batch))

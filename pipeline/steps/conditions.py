@@ -1,4 +1,4 @@
-"""Conditions on columns, as configurations have them: `score >= 0.5 and (language == "en" or language is null)`.
+"""Conditions on columns, as written in configurations: `score >= 0.5 and (language == "en" or language is null)`.
 
 condition   all ("or" all)*                 all   one ("and" one)*
 one         "not" one | "(" condition ")" | column compared
@@ -36,7 +36,7 @@ Test = Callable[[Sequence[Any]], bool]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that was read. `kinds`: of each column, in order, what its values must be; "" for anything.
+    """A parsed condition. `kinds`: for each column, in order, the type of its values; "" for any.
 
     `holds(values)` of one row, a value for each column (see `checked`).
     """
@@ -47,12 +47,12 @@ class Condition:
 
 
 def read_condition(text: str) -> Condition:
-    """The condition that a text says. ValueError, with the place, for anything else."""
+    """Parse a condition. ValueError, with the position, for malformed text."""
     return _Reader(text).whole()
 
 
 def checked(value: Any, kind: str, *, from_text: bool = False) -> Any:
-    """A column's value, if it is of a kind; `from_text`: as CSV has it. ValueError, which does not quote it."""
+    """A column's value, if it is of type `kind`; `from_text`: the value is CSV text. ValueError does not quote it."""
     if from_text and kind in {"number", "true or false"}:
         value = _from_text(value, kind)
     if not kind:
@@ -118,18 +118,18 @@ class _Reader:
         return tests[0] if len(tests) == 1 else lambda values: any(test(values) for test in tests)
 
     def all(self, depth: int) -> Test:
-        tests = [self.one(depth)]
+        tests = [self.operand(depth)]
         while self.next("and"):
             self.take()
-            tests.append(self.one(depth))
+            tests.append(self.operand(depth))
         return tests[0] if len(tests) == 1 else lambda values: all(test(values) for test in tests)
 
-    def one(self, depth: int) -> Test:
+    def operand(self, depth: int) -> Test:
         if depth > 50:
             raise ValueError("more than 50 levels of brackets and not")
         if self.next("not"):
             self.take()
-            test = self.one(depth + 1)
+            test = self.operand(depth + 1)
             return lambda values: not test(values)
         if self.next("("):
             self.take()

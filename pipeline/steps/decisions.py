@@ -1,4 +1,4 @@
-"""Decisions made elsewhere: rows of JSON lines, CSV or parquet, each for a document, joined to documents out of core.
+"""Decisions made elsewhere: rows of JSON lines, CSV or parquet, each about a document, joined to documents out of core.
 
     rows --read_decisions--> key, keep or not         --write_sorted--> high low row keep, sorted by key
 
@@ -6,8 +6,9 @@
     row         uint64 LE: number of the file << 40 | row in it, from 1
     keep        uint8
 
-Invariants: keys ascend, and none is there twice. Memory: BUFFERED rows while they are read, and a PARTITIONS-th of all
-rows, four times, while they are sorted: 40 MB of 10^8. Joining maps the columns, and reads what a search touches.
+Invariants: keys ascend, without duplicates. Memory: BUFFERED rows while they are read, and a PARTITIONS-th of all
+rows, four times, while they are sorted: 40 MB of 10^8. Joining maps the columns, and reads only the pages that a search
+touches.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _unusable(what: str, file: str, row: int, expected: str, got: str) -> Decisi
 
 @dataclass(frozen=True)
 class Decided:
-    """Which column or columns are the key (an id; a file and a line), and on what condition a document stays."""
+    """The column or columns of the key (an id; a file and a line), and the condition under which a document is kept."""
 
     key: tuple[str, ...]
     keep: Condition
@@ -73,7 +74,7 @@ class Decided:
 def read_decisions(
     files: Sequence[StoredFile], endpoint_url: str | None, decided: Decided, folder: Path
 ) -> Iterator[NDArray[Any]]:
-    """Every decision as RECORD, in runs. DecisionError for a row that has no key, or no value of the right kind.
+    """Every decision as RECORD, in runs. DecisionError for a row without a key, or with a value of the wrong type.
 
     Parquet files are fetched into `folder`, one at a time.
     """
@@ -86,9 +87,9 @@ def read_decisions(
 def read_keys(
     files: Sequence[StoredFile], endpoint_url: str | None, columns: Sequence[str], folder: Path, *, keys: int
 ) -> Iterator[list[Any]]:
-    """The values of some columns of every row, MISSING where JSON lacks one; the first `keys` are a key.
+    """The values of some columns of every row, MISSING where JSON lacks one; the first `keys` are the key.
 
-    An id comes as text. DecisionError for a row that has no key.
+    Ids are returned as text. DecisionError for a row without a key.
     """
     for file in files:
         with _opened(file, endpoint_url, list(columns), folder) as (rows, from_text):
@@ -146,7 +147,7 @@ def key_of_line(file: str, line: int) -> bytes:
 def _opened(
     file: StoredFile, endpoint_url: str | None, columns: list[str], folder: Path
 ) -> Iterator[tuple[Iterator[Row], bool]]:
-    """(the rows, whether values are text alone) of a file."""
+    """(the rows, whether all values are text) of a file."""
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     wanted = Wanted(name, file.size_bytes, file.identity)
     if file.name.endswith(".parquet"):
@@ -217,9 +218,9 @@ def _places(head: list[str], columns: list[str], name: str) -> list[int]:
 def write_sorted(
     runs: Iterable[NDArray[Any]], folder: Path, names: Sequence[str], *, once: bool = True
 ) -> dict[str, int]:
-    """Write the sorted columns into `folder`; counts. DecisionError for a key that is there twice.
+    """Write the sorted columns into `folder`; returns counts. DecisionError for a duplicate key.
 
-    Unless `once`: then its first row counts, and the others are as if they were not there.
+    Without `once`, the first row of a duplicate key counts instead, and the others are ignored.
     """
     parts = folder / "parts"
     parts.mkdir()
@@ -274,7 +275,7 @@ def _require_none(same: NDArray[np.bool_], records: NDArray[Any], names: Sequenc
 
 
 def place_of_row(row: int, names: Sequence[str]) -> tuple[str, int]:
-    """(file, row in it from 1) of what the column `row` says."""
+    """(file, row in it from 1) of a value of the column `row`."""
     return names[row >> ROW_BITS], row & ((1 << ROW_BITS) - 1)
 
 
@@ -289,7 +290,7 @@ class Sorted:
         return len(self.high)
 
     def find(self, keys: Iterable[bytes]) -> NDArray[np.int64]:
-        """int64: where the decision about each key stands; -1 where there is none."""
+        """int64: the index of each key's decision; -1 without one."""
         rest = iter(keys)
         places = [self._find(run) for run in iter(lambda: list(islice(rest, BUFFERED)), [])]
         return np.concatenate(places) if places else np.empty(0, np.int64)
@@ -299,7 +300,7 @@ class Sorted:
 
     def places(self, pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
         """int64 (n,): the same for keys that were hashed, uint64 (n, 2): high and low."""
-        order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # neighbours in the file one after another
+        order = np.lexsort((pairs[:, 1], pairs[:, 0]))  # sorted, so that searches touch the file in order
         high, low = pairs[order, 0], pairs[order, 1]
         places = np.searchsorted(self.high, high).astype(np.int64)
         while True:

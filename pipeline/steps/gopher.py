@@ -1,9 +1,9 @@
 """Length and symbol rules of Gopher: Rae et al. 2021, "Scaling Language Models", appendix A.1.1, "Quality filtering".
 
-A document stays if it has 50 to 100,000 words of 3 to 10 characters on average, at most one `#` and at most one
+A document is kept if it has 50 to 100,000 words of 3 to 10 characters on average, at most one `#` and at most one
 ellipsis for ten words, fewer than 90 % of lines that begin with a bullet, at most 30 % of lines that end with an
 ellipsis, letters in at least 80 % of its words, and two of the words *the be to of and that have with*. The paper does
-not say what a word or a bullet is: here words are what stands between white space, and bullets are `•`, `‣`, `-`, `*`.
+not define words and bullets: here words are separated by white space, and bullets are `•`, `‣`, `-`, `*`.
 
     steps: [{use: "corpusmill.steps.gopher:Quality"}]
 """

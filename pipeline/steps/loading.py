@@ -1,9 +1,9 @@
-"""A step's code: found, identified, imported. What identifies it is pinned by the plan, and workers compare theirs.
+"""Finds, identifies and imports a step's code. The plan pins its identity, and workers compare theirs.
 
-A module is looked for where Python looks, and in the root folder (CORPUSMILL_ROOT, else the current folder). It is
-identified by the content of its source file, or of all Python files of its package, and by those of the modules beside
-it that they import, and these in turn; where it is installed and not editable, by its file and the distribution's
-version. What is imported by a name that is made up at run time is not seen: raise the step's `version`.
+A module is searched for on Python's path, and in the root folder (CORPUSMILL_ROOT, else the current folder). It is
+identified by the content of its source file, or of all Python files of its package, and by the modules beside it that
+they import, recursively; if it is installed and not editable, by its file and the distribution's version. Imports of
+computed names are not seen: raise the step's `version`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 OWN = "corpusmill"
 Identity = dict[str, str]
 _imported: dict[str, str] = {}  # the source of each top-level package when it was imported here
-_roots: set[str] = set()  # put on Python's path here: one at a time
+_roots: set[str] = set()  # the root folder that is on Python's path: one at a time
 
 
 class StepChangedError(PermanentError):
-    """A step's code on this machine is not the code that the plan saw."""
+    """A step's code on this machine differs from the planned code."""
 
 
 def identity_of(step: StepConfig) -> Identity:
-    """What identifies a step's code: its source, its distribution, and the tables of Unicode that Python has.
+    """The identity of a step's code: its source, its distribution, and Python's Unicode version.
 
-    ConfigError if no source file of its module is there.
+    ConfigError if its module has no source file.
     """
     module = step.use.partition(":")[0]
     top = module.partition(".")[0]
@@ -79,7 +79,7 @@ def _sources(spec: ModuleSpec, top: str, *, whole: bool) -> list[Path]:
 
 
 def _imports(path: Path) -> set[str]:
-    """The top-level names of all modules that a source file imports, wherever in it; none of one that is no Python."""
+    """The top-level names of all modules that a source file imports, at any depth; empty if it is not valid Python."""
     try:
         nodes = [*ast.walk(ast.parse(path.read_bytes()))]
     except (SyntaxError, ValueError):
@@ -91,7 +91,7 @@ def _imports(path: Path) -> set[str]:
 
 @cache
 def _installed() -> dict[str, str]:
-    """Name and version of the distribution of every package that is installed, but for editable ones."""
+    """Name and version of the distribution of every installed package, except editable ones."""
     return {
         package: f"{names[0]} {distribution(names[0]).version}"
         for package, names in packages_distributions().items()
@@ -100,10 +100,10 @@ def _installed() -> dict[str, str]:
 
 
 def load(step: StepConfig, planned: Identity | None = None) -> Any:
-    """The function or class that a step uses, imported anew if its source changed since this process imported it.
+    """The function or class that a step uses, imported again if its source changed since this process imported it.
 
-    ConfigError if it cannot be imported, or does not take the step's settings; StepChangedError if the code here is
-    not the one that was `planned`.
+    ConfigError if it cannot be imported, or does not take the step's settings; StepChangedError if the code here
+    differs from `planned`.
     """
     here = identity_of(step)
     if planned is not None and here != planned:
@@ -148,7 +148,7 @@ def _forget(top: str) -> None:
 
 @contextmanager
 def _root_on_path() -> Iterator[None]:
-    """Look in the root folder, too, and last. No bytecode is kept: it would hide an edit of the same second."""
+    """Search the root folder last. No bytecode is written: it would hide an edit within the same second."""
     root, kept = str(root_folder()), sys.dont_write_bytecode
     if _roots - {root}:  # another root may have modules of the same names
         sys.path[:] = [entry for entry in sys.path if entry not in _roots]

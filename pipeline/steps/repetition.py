@@ -1,10 +1,10 @@
 """Repetition rules of Gopher: Rae et al. 2021, "Scaling Language Models", appendix A.1.1, table A1.
 
-A document goes if too large a share of its lines or paragraphs was there before, by number or by characters; if its
-most frequent 2-, 3- or 4-gram takes too much of it; or if too much of it lies in 5- to 10-grams that were there before.
+A document is dropped if too large a share of its lines or paragraphs are repeats, by number or by characters; if its
+most frequent 2-, 3- or 4-gram takes too much of it; or if too much of it is in repeated 5- to 10-grams.
 Lines are divided by line breaks, paragraphs by blank lines, words by white space. Shares of n-grams are of the
-characters of all words. As in datatrove, the first occurrence of a line or an n-gram is no repeat, and an n-gram counts
-as frequent from two on.
+characters of all words. As in datatrove, the first occurrence of a line or an n-gram is not a repeat, and an n-gram
+must occur at least twice to count as frequent.
 
     steps: [{use: "corpusmill.steps.repetition:Repetition"}]
 """

@@ -1,11 +1,11 @@
-"""How much of a text repeats itself: lines, paragraphs and n-grams of words, met again in a table of hashes.
+"""Measures how much of a text repeats itself: lines, paragraphs and n-grams of words, counted in a table of hashes.
 
 The table (`keys`, `marks`, the same power of two entries) is cleared by its stamp: a mark is `stamp << 32 | times met`.
-What is hashed to the same 64 bits counts as equal.
+Equal 64-bit hashes count as equal strings.
 
-An n-gram is met again only if both (n-1)-grams in it are. So every length looks at the places alone that the length
-before left: all of them for n = 2, and soon next to none. Counting by some bits of a key gives bounds of shares, for a
-tenth of the work of the table; where a bound is below the rule's limit, the share is. Texts are read eight bytes at a
+An n-gram is met again only if both (n-1)-grams in it are. So every length examines only the places that the length
+before kept: all of them for n = 2, and soon almost none. Counting by some bits of a key gives upper bounds of shares
+for a tenth of the table's work; if a bound is below the rule's limit, so is the share. Texts are read eight bytes at a
 time.
 """
 
@@ -28,7 +28,7 @@ TIMES = 0xFFFFFFFF  # of a mark
 
 @inlined
 def met_at(key, stamp, mask, keys, marks):  # type: ignore[no-untyped-def]
-    """Where a key stands in the table, once more met under this stamp."""
+    """The slot of a key in the table, after counting it once more under this stamp."""
     place = np.int64((key ^ (key >> np.uint64(32))) & np.uint64(mask))
     while marks[place] >> 32 == stamp and keys[place] != key:
         place = (place + 1) & mask
@@ -40,7 +40,7 @@ def met_at(key, stamp, mask, keys, marks):  # type: ignore[no-untyped-def]
 
 @inlined
 def mask_for(entries):  # type: ignore[no-untyped-def]
-    """Of a table with room for so many entries."""
+    """The mask of a table with room for that many entries."""
     size = 1
     while size < entries:
         size *= 2

@@ -1,4 +1,4 @@
-"""The list of documents that no build may deliver any more, and the log of when they were gone.
+"""The list of documents that no build may deliver any more, and the log of when each was gone.
 
     list   a JSON line for each document: its key, and of those added here `asked_by` and `asked_at`
     log    a JSON line for each document and the first version without it: the list's row, `version` and `gone_at`
@@ -31,9 +31,9 @@ Key = tuple[str | int, ...]
 def add_requests(
     forget: ForgetConfig, wanted: Sequence[Key], asked_by: str, now: Callable[[], float] = time.time
 ) -> int:
-    """Put documents on the list of a configuration; how many of them are new.
+    """Add documents to the list of a configuration; returns how many of them are new.
 
-    The list is written anew beside itself and renamed. ConfigError if it is not one JSON lines file of this machine.
+    The list is rewritten beside itself and renamed. ConfigError if it is not one JSON lines file of this machine.
     """
     path, columns = _own_list(forget), _columns(forget)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,10 +42,10 @@ def add_requests(
         new = [key for key in dict.fromkeys(wanted) if key not in known]
         if not new:
             return 0
-        asked = {"asked_by": asked_by, "asked_at": _written(now())}
+        request = {"asked_by": asked_by, "asked_at": _written(now())}
         before = path.read_bytes() if path.exists() else b""
         before += b"\n" if before and not before.endswith(b"\n") else b""
-        _replace(path, before + _lines([{**dict(zip(columns, key, strict=True)), **asked} for key in new]))
+        _replace(path, before + _lines([{**dict(zip(columns, key, strict=True)), **request} for key in new]))
     return len(new)
 
 
@@ -90,7 +90,7 @@ def note_gone(
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """The rows of a log, in order; none if it is not there."""
+    """The rows of a log, in order; empty if it does not exist."""
     return [json.loads(line) for line in log.read_bytes().splitlines()] if refresh(log) else []
 
 
@@ -119,7 +119,7 @@ def require_own_list(forget: ForgetConfig | None) -> ForgetConfig:
 
 
 def _own_list(forget: ForgetConfig) -> Path:
-    """The file to which documents are added."""
+    """The file to which documents are added; ConfigError if it is not one local JSON lines file."""
     path = Path(absolute(forget.path))
     if "://" in forget.path or not forget.path.endswith(LIST_ENDING) or any(sign in forget.path for sign in "*?["):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Words and lines of texts, counted: what gopher.py and repetition.py decide by.
+"""Counts words and lines of texts, for gopher.py and repetition.py.
 
 Words are what `str.split()` gives; a letter is a character with `str.isalpha()`. Both come from a table of this
 Python's characters. Positions are int64; nothing here checks bounds: texts are UTF-8 and lie inside of their array,

@@ -24,7 +24,7 @@ def try_steps(
     id_field: str = "id",
     endpoint_url: str | None = None,
 ) -> list[TriedDocument]:
-    """Every document with what becomes of it, in order. StepError as a build raises it, ConfigError as a plan does."""
+    """Every document with its outcome, in order. StepError as a build raises it, ConfigError as a plan does."""
     chain = Chain(steps)
     read = list(islice(_documents(inputs, text_field, id_field, endpoint_url), documents))
     outcomes = chain.outcomes(

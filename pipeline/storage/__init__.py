@@ -1,4 +1,4 @@
-"""Bytes in folders, buckets and hubs, behind one small interface. Knows nothing of documents.
+"""Bytes in folders, buckets and on the Hub, behind one small interface that knows nothing of documents.
 
 In:  locations: a local path, ``s3://bucket/key``, ``gs://bucket/key``, ``hf://datasets/owner/name@revision/path``.
 Out: listings in a stable order, readable streams, verified copies.
@@ -9,10 +9,10 @@ Folder semantics are exact: ``s3://bucket/data`` is the object ``data`` or what 
 Invariants:
 * a received file is complete or absent (temporary name and rename, or one object);
 * every read has a single identity (ETag, generation, commit), and whole files match the store's own checksum;
-* what no checksum of the store covers (a range, a page of a listing) is read twice, with the same result;
-* every later pass over a local file is compared with its XXH3-128;
+* anything that no checksum of the store covers (a range, a page of a listing) is read twice, with the same result;
+* every later pass over a local file is checked against its XXH3-128;
 * a sent file has, at the destination, the md5 or crc32c of the local file and its sha256 as metadata;
-* a hub gets a whole dataset in one commit (hub_repository.py), each file known there by its sha256 or git's sha1;
+* the Hub gets a whole dataset in one commit (hub_repository.py), each file known there by its sha256 or git's sha1;
 * every listing of folders here follows links by one rule, and no source file is read twice (walk.py);
 * a name never leaves its folder (no ``..``, no absolute name, no NUL);
 * every request is retried by the one policy of retries.py, and counted.

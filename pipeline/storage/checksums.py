@@ -1,4 +1,4 @@
-"""Checksums that stores keep of whole objects, computed here over the same bytes; and our own of what has arrived.
+"""Computes the checksums that stores keep of whole objects, and our own checksum of local copies.
 
 sha256 md5 crc64nvme crc32c crc32    of the whole content
 md5-parts                            S3's ETag of a multipart upload: md5 of the parts' md5s, then -<parts>
@@ -17,11 +17,11 @@ from typing import Protocol
 
 import xxhash
 
-# The one to compare first. All but the first two are there for accidents, and against these 32 bits in hardware
+# In order of preference. All but the first two only guard against accidents, for which 32 bits in hardware
 # (10 GB/s) or 64 bits (2 GB/s) serve as well as md5 does at 0.65 GB/s.
 KINDS = ("sha256", "git-sha1", "crc64nvme", "crc32c", "md5", "md5-parts", "crc32")
 
-# Of what only this build reads again (engine/decisions/0004-two-digests.md); at 20 GB/s it costs next to nothing.
+# For files that only this build reads again (engine/decisions/0004-two-digests.md); at 20 GB/s it is almost free.
 OWN_KIND = "xxh3_128"
 
 READ_BYTES = 1 << 20
@@ -29,7 +29,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Checksum:
-    """What is said of a content: `value` in lower-case hex (md5-parts: hex, -, number of parts of `part_bytes`)."""
+    """A checksum of some content: `value` in lower-case hex (md5-parts: hex, -, number of parts of `part_bytes`)."""
 
     kind: str
     value: str
@@ -41,18 +41,18 @@ class Checksum:
 
 
 def parse_checksum(text: str) -> Checksum:
-    """The inverse of str(); not of md5-parts, whose parts' size it does not say."""
+    """The inverse of str(), except for md5-parts, since the text lacks the size of parts."""
     kind, _, value = text.partition(":")
     return Checksum(kind, value)
 
 
 def most_telling(stated: Iterable[Checksum]) -> tuple[Checksum, ...]:
-    """The one checksum that is worth computing; the first of KINDS makes others needless."""
+    """The one checksum worth computing: the first by KINDS makes the others needless."""
     return tuple(sorted(stated, key=lambda checksum: KINDS.index(checksum.kind))[:1])
 
 
 class Running(Protocol):
-    """What hashlib's objects and those below have in common."""
+    """The interface of hashlib's objects and those below."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 
@@ -106,12 +106,12 @@ def multipart_etag(md5s: Iterable[bytes]) -> str:
 
 
 def etag_value(etag: str) -> str:
-    """An ETag without its marks: not every server quotes it, and a proxy that may compress calls it weak."""
+    """An ETag without quotes and weakness mark: not every server quotes it, and compressing proxies mark it weak."""
     return etag.removeprefix("W/").strip('"')
 
 
 class Verifier:
-    """Digests content in order: whether it contradicts what is stated of it, and our own checksum of it."""
+    """Digests content in order, compares it with its stated checksums, and computes our own."""
 
     def __init__(self, stated: Iterable[Checksum], size_bytes: int) -> None:
         self._own = xxhash.xxh3_128()

@@ -1,9 +1,9 @@
 """Objects below a prefix of a Google Cloud Storage bucket (google-cloud-storage).
 
-A planned object is read at its generation, so that another one is never seen. A file is digested before it is sent, in
-parts that carry crc32c, by the SDK's transfer_manager under our policy of retries; what the store then says of the
-whole is compared. Downloads are transfers.py's: transfer_manager's are slower (benchmarks/gcs_transfers.py), and know
-neither digests in order, nor where they broke off, nor our policy of retries.
+A planned object is read at its generation, so another one is never read. A file is digested before it is sent, in
+parts that carry crc32c, by the SDK's transfer_manager under our retry policy; then the store's checksum of the whole is
+compared. Downloads use transfers.py: those of transfer_manager are slower (benchmarks/gcs_transfers.py), do not digest
+in order, do not resume, and ignore our retry policy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GcsStore:
         self.traffic = traffic or Traffic()
         bucket, _, prefix = self.folder.removeprefix("gs://").partition("/")
         if not bucket:
-            raise SourceError("a GCS location names no bucket", where=folder, expected="gs://bucket/prefix")
+            raise SourceError("a GCS location has no bucket", where=folder, expected="gs://bucket/prefix")
         self.bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self.client = open_client(self.folder)
@@ -68,7 +68,7 @@ class GcsStore:
                 return
 
     def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
-        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is no such page."""
+        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is malformed."""
         page = self.page({"prefix": self._prefix, **({"pageToken": token} if token else {})})
         rows = page.get("items", [])
         files = [
@@ -79,7 +79,7 @@ class GcsStore:
         return files, page.get("nextPageToken") or None
 
     def page(self, asked: dict[str, str]) -> Any:
-        """A page of the bucket's listing, as the store sends it. KeyError or ValueError if it is no such page."""
+        """A page of the bucket's listing, as the store sends it. KeyError or ValueError if it is malformed."""
         answer = self.get(f"storage/v1/b/{quote(self.bucket, safe='')}/o", asked)
         with arriving(answer.raw.shutdown, where=self.folder):
             page = answer.json()
@@ -95,7 +95,7 @@ class GcsStore:
         return self.get(path, {"alt": "media", **query}, headers)
 
     def get(self, path: str, query: dict[str, str], headers: dict[str, str] | None = None) -> Any:
-        """An answer of the JSON API, its body unread: the SDK keeps neither a page's kind nor which range was sent."""
+        """A response of the JSON API, its body unread: the SDK drops a page's kind and the range that was sent."""
         from google.api_core.exceptions import from_http_response
 
         address = f"{self.client.api_endpoint}/{path}?{urlencode(query)}"
@@ -169,7 +169,7 @@ class GcsStore:
         return matches_file(path, _crc32c(blob))
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
-        """Upload (in parts when large); the store compares crc32c, and so do we with what it then holds."""
+        """Upload (in parts when large); the store checks crc32c, and then we compare its checksums with ours."""
         digests = Verifier((Checksum("sha256", sha256), Checksum("crc32c", "")), source.stat().st_size)
         digests.read(source)
         computed = digests.values()
@@ -181,7 +181,7 @@ class GcsStore:
             try:
                 self._upload_in_parts(name, source, sha256)
             except PermanentError:
-                # An answer that was lost: the upload is complete and gone, and the object is what says so.
+                # The answer may have been lost: then the upload is complete and gone, and only the object shows it.
                 if self._refused(name, sha256, computed["crc32c"]):
                     raise
                 return
@@ -235,7 +235,7 @@ class GcsStore:
         self.traffic.add(bytes_sent=len(content))
 
     def _upload_in_parts(self, name: str, source: Path, sha256: str) -> None:
-        """An error aborts the upload, as the next one does what kill -9 left. None is visible."""
+        """An error aborts the upload; after kill -9 the next upload does. Unfinished ones are invisible."""
         key = self._key(name)
         abort_unfinished(self, key, lambda other: other == key)
         send_in_parts(self, source, self._new_blob(name, sha256))
@@ -245,7 +245,7 @@ class GcsStore:
             raise refused
 
     def _refused(self, name: str, sha256: str, crc32c: str) -> VerificationError | None:
-        """What is wrong with an object that was sent; None if it is there and has both checksums."""
+        """The error for an object that was sent; None if it exists with both checksums."""
         blob = self._find(name)
         expected = (Checksum("sha256", sha256), Checksum("crc32c", crc32c))
         if blob is not None and _checksums(blob) == expected:
@@ -265,13 +265,13 @@ class GcsStore:
             blob = self.client.bucket(self.bucket).get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS)
             if blob is not None and (blob.size is None or not blob.generation):
                 raise ValueError("no description of an object")
-            _ = _checksums(blob) if blob is not None else ()  # here, where what is malformed has its error
+            _ = _checksums(blob) if blob is not None else ()  # a malformed one is this request's error
             return blob
 
         return self.call("look up", self._location(name), look_up)
 
     def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
-        """A request under the retry policy, its errors in our words."""
+        """Make a request under the retry policy, its errors translated (gcs_errors.py)."""
 
         def once() -> T:
             with explained(verb, where):

@@ -1,8 +1,8 @@
-"""A client of Google Cloud Storage, and whose it is.
+"""Opens clients of Google Cloud Storage with credentials.
 
-Credentials are the SDK's own chain, unless CORPUSMILL_GOOGLE_KEY holds the JSON of a service account's key: a scheduler
-that keeps secrets passes it on so, without a file. STORAGE_EMULATOR_HOST, which the SDK reads, means an emulator
-without credentials.
+Credentials come from the SDK's own chain, unless CORPUSMILL_GOOGLE_KEY holds the JSON of a service account's key:
+schedulers with a secret store pass it this way, without a file. STORAGE_EMULATOR_HOST, which the SDK reads, means an
+emulator without credentials.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _with_key(key: str) -> Any:
 
     try:
         return storage.Client.from_service_account_info(json.loads(key))
-    except (ValueError, LookupError, TypeError, AttributeError):  # which would quote the key
+    except (ValueError, LookupError, TypeError, AttributeError):  # whose messages would quote the key
         raise PermanentError(
             "this is not the key of a service account",
             where=KEY,

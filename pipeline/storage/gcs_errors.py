@@ -1,4 +1,4 @@
-"""What google-cloud-storage raises, in our words: transient, permanent, or a checksum that does not match."""
+"""Translates errors of google-cloud-storage: transient, permanent, or a checksum that does not match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corpusmill.storage.retries import ChecksumMismatchError, busy
 
 @contextmanager
 def explained(verb: str, where: str) -> Iterator[None]:
-    """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with what to mend."""
+    """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with a next step."""
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import DefaultCredentialsError, TransportError
     from google.cloud.exceptions import GoogleCloudError
@@ -35,7 +35,7 @@ def explained(verb: str, where: str) -> Iterator[None]:
     except DataCorruption as error:
         raise ChecksumMismatchError("a transfer arrived changed", where=where, got=error) from error
     except (GoogleAPICallError, GoogleCloudError, InvalidResponse) as error:
-        words = without_queries(error)  # and it is no cause that a log prints: the queries hold ids of uploads
+        words = without_queries(error)  # nor is it chained: a log would print its queries, which hold ids of uploads
         answer = getattr(error, "response", None)
         status = int(getattr(error, "code", None) or getattr(answer, "status_code", None) or 0)
         if "BadDigest" in str(getattr(answer, "text", "")):
@@ -43,11 +43,11 @@ def explained(verb: str, where: str) -> Iterator[None]:
         if status in {408, 429} or status >= 500:
             raise busy(what, headers=getattr(answer, "headers", None), where=where, got=words) from None
         next_step = {
-            403: "these credentials may not do this: grant roles/storage.objectUser, or name others",
+            403: "these credentials lack the permission: grant roles/storage.objectUser, or use others",
             404: "create the bucket, or fix its name in the configuration",
         }.get(status)
         raise PermanentError(what, where=where, got=f"{status}: {words}", next_step=next_step) from None
-    # A body of a raw download that breaks off is urllib3's error as it is: the SDK does not wrap it.
+    # A raw download that breaks off raises urllib3's error: the SDK does not wrap it.
     except (RequestException, HTTPError, TransportError, ConnectionError, TimeoutError) as error:
         raise StoreUnavailableError(what, where=where, got=without_queries(error)) from None
     except MALFORMED as error:

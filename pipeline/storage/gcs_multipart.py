@@ -1,7 +1,7 @@
-"""Uploads to GCS, and what is left of interrupted ones (kill -9, power): invisible, billed, kept until somebody aborts.
+"""Uploads to GCS, and the remains of interrupted ones (kill -9, power): invisible, billed, kept until aborted.
 
-The SDK's transfer_manager sends parts, under our policy of retries, and neither lists nor finishes what was
-interrupted. The next upload in parts of the same key aborts that by the XML API
+The SDK's transfer_manager sends parts, under our retry policy, and neither lists nor completes interrupted uploads. The
+next upload in parts of the same key aborts them by the XML API
 (https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads, delete-multipart), and sends the whole file; the next
 upload of another version of the dataset aborts those of all its keys.
 """
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def put(blob: Any, content: bytes, **conditions: int) -> None:
-    """Write a small object in one request, which carries its crc32c; `blob` then has what the store says of it."""
+    """Write a small object in one request, which carries its crc32c; `blob` then has the store's metadata of it."""
     blob.upload_from_file(
         io.BytesIO(content), size=len(content), checksum="crc32c", retry=None, timeout=TIMEOUT_SECONDS, **conditions
     )
@@ -79,7 +79,7 @@ def unfinished(store: GcsStore, prefix: str) -> list[Unfinished]:
 
 
 def abort_unfinished(store: GcsStore, prefix: str, is_left: Callable[[str], bool]) -> int:
-    """Abort every unfinished upload of keys that begin with `prefix` and are `is_left`; how many there were."""
+    """Abort every unfinished upload of keys that begin with `prefix` and are `is_left`; returns how many."""
     uploads = [upload for upload in unfinished(store, prefix) if is_left(upload.key)]
     for upload in uploads:
         abort(store, upload)
@@ -87,7 +87,7 @@ def abort_unfinished(store: GcsStore, prefix: str, is_left: Callable[[str], bool
 
 
 def abort(store: GcsStore, upload: Unfinished) -> None:
-    """Abort an unfinished upload; nothing happens if somebody else did, or an answer to it was lost."""
+    """Abort an unfinished upload; does nothing if it is already gone, such as after a lost answer."""
     path = f"/{quote(upload.key, safe='~')}?uploadId={quote(upload.upload, safe='')}"
     store.call("abort an upload of", f"gs://{store.bucket}/{upload.key}", partial(_request, store, "DELETE", path))
 
@@ -108,7 +108,7 @@ def _unfinished(upload: ElementTree.Element) -> Unfinished:
 
 
 def _text(element: ElementTree.Element, tag: str) -> str:
-    """What a child holds; LookupError without it: the answer has not the form that it must have."""
+    """The text of a child element; LookupError without it, as for any malformed answer."""
     text = element.findtext(f"{{*}}{tag}")
     if not text:
         raise LookupError(tag)

@@ -1,9 +1,11 @@
-"""Files of a dataset on the Hugging Face hub (huggingface_hub): reading one revision. hub_repository.py writes.
+"""Reads files of one revision of a dataset on the Hugging Face Hub (huggingface_hub). hub_repository.py writes.
 
 A location is ``hf://datasets/owner/name@revision/folder``; without a revision it is main, and a ``/`` in one is
 written %2F. The revision is resolved to a commit once, and locations of listed files name that commit, so that a plan
-never sees another. Credentials are the SDK's own chain (HF_TOKEN, `hf auth login`); HF_ENDPOINT names another hub.
-Files are read by ranges from where the hub says that they lie; nothing is built or cached on disk.
+never reads another. Credentials come from the SDK's own chain (HF_TOKEN, `hf auth login`); HF_ENDPOINT sets another
+hub.
+
+Files are read by ranges from the URLs that the Hub redirects to; nothing is built or cached on disk.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class HubStore:
 
     @cached_property
     def commit(self) -> str:
-        """The commit that the revision means now."""
+        """The commit that the revision names now."""
         if COMMIT.fullmatch(self.revision):
             return self.revision
         info = self._call(
@@ -68,7 +70,7 @@ class HubStore:
         return str(info.sha)
 
     def iter_files(self) -> Iterator[StoredFile]:
-        """See Store. Pages are asked for one by one: the SDK's own listing tries again by rules of its own."""
+        """See Store. Pages are requested one by one: the SDK's own listing has a retry policy of its own."""
         return listed_twice(self._listed, self.folder)
 
     def _listed(self) -> Iterator[StoredFile]:
@@ -80,7 +82,7 @@ class HubStore:
             yield from files
 
     def _page(self, address: str) -> tuple[list[StoredFile], str | None]:
-        """(files of a page of a listing, address of the next one). KeyError or ValueError if it is no such page."""
+        """(files of a page of a listing, URL of the next one). KeyError or ValueError if it is malformed."""
         from huggingface_hub.hf_api import RepoFile
 
         answer = _get(address, where=self.folder)
@@ -106,7 +108,7 @@ class HubStore:
         return self._stored(name, file) if file else None
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
-        """See Store. A commit's files never change, so the commit in the address is all the identity there is."""
+        """See Store. A commit's files never change, so the commit in the URL guarantees the identity."""
         from huggingface_hub import hf_hub_url
 
         if first == last:
@@ -139,7 +141,7 @@ class HubStore:
         return self.checksums(name, identity=identity)
 
     def digest(self, name: str) -> str | None:
-        """See Store; small files, of which the hub keeps git's sha1, are read."""
+        """See Store; small files, of which the Hub keeps only git's sha1, are read."""
         file = self._find(name)
         if file is None or file.lfs:
             return file.lfs.sha256 if file else None
@@ -209,13 +211,13 @@ class HubStore:
 
 
 def content_of(file: StoredFile) -> Checksum:
-    """What a listing of a hub says of a file's content: sha256 of large files, git's sha1 of small ones."""
+    """A file's checksum from a listing of the Hub: sha256 of large files, git's sha1 of small ones."""
     value = file.identity.partition("-")[2]
     return Checksum("sha256" if len(value) == SHA256_DIGITS else "git-sha1", value)
 
 
 def _get(address: str, headers: dict[str, str] | None = None, *, where: str, size_bytes: int = WINDOW_BYTES) -> Any:
-    """An answer of the hub, or of where it sends those who ask for a file; its body is about `size_bytes`."""
+    """A response of the Hub, or of the file store it redirects to; its body has about `size_bytes`."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined]
         build_hf_headers,
         get_session,
@@ -225,7 +227,7 @@ def _get(address: str, headers: dict[str, str] | None = None, *, where: str, siz
     sent = {**build_hf_headers(), **(headers or {})}
     with get_session().stream("GET", address, headers=sent, follow_redirects=True, timeout=TIMEOUT_SECONDS) as answer:
         if not answer.is_success:
-            answer.read()  # the error says what is in it
+            answer.read()  # the error quotes its body
         hf_raise_for_status(answer)
         connection = answer.extensions["network_stream"].get_extra_info("socket")
         with arriving(partial(connection.shutdown, SHUT_RD), where=where, size_bytes=size_bytes):

@@ -1,9 +1,9 @@
-"""A dataset repository of the Hugging Face hub as something to write to: one commit at a time (huggingface_hub).
+"""Writes to a dataset repository on the Hugging Face Hub, one commit at a time (huggingface_hub).
 
-The SDK uploads (LFS or Xet, as it finds them) and tries again by its own rules; the commit itself it sends once. Here a
-step that failed is made again by the policy of retries.py, and what the hub holds by then is not sent again: it is
-asked for before each upload. A commit names the one that it follows, so that two writers never overwrite each other,
-and one whose answer was lost is met as done by the next attempt.
+The SDK uploads (by LFS or Xet, as available) with retries of its own, and sends the commit itself once. Here a failed
+step is repeated by the policy of retries.py, and files that the Hub already has are not sent again: each upload checks
+first. A commit names its parent, so two writers never overwrite each other, and the next attempt finds a commit whose
+answer was lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLACE = "hf://datasets/owner/name, or hf://datasets/owner/name@branch"
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file to commit: its name in the repository, where it lies, its sha256 and size in bytes."""
+    """A file to commit: its name in the repository, local path, sha256 and size in bytes."""
 
     name: str
     path: Path
@@ -41,7 +41,7 @@ class LocalFile:
 
 
 class HubRepository:
-    """``hf://datasets/owner/name@branch``; without a branch it is main. Nothing is asked of the hub yet."""
+    """``hf://datasets/owner/name@branch``; without a branch it is main. The constructor sends no request."""
 
     def __init__(self, location: str, *, traffic: Traffic | None = None) -> None:
         matched = LOCATION.fullmatch(location.rstrip("/"))
@@ -61,7 +61,7 @@ class HubRepository:
         return HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
 
     def prepare(self) -> None:
-        """Create the repository, private, if there is none; PermanentError if it may not be written."""
+        """Create the repository, private, if there is none; PermanentError without write permission or branch."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         def once() -> None:
@@ -80,7 +80,7 @@ class HubRepository:
             )
 
     def revisions(self) -> dict[str, str]:
-        """Every branch and tag -> its commit; a branch goes before a tag of its name."""
+        """Every branch and tag -> its commit; a branch takes precedence over a tag of the same name."""
         refs = self._call("look up", lambda: self._api.list_repo_refs(self.repository, repo_type="dataset"))
         return {tag.name: str(tag.target_commit) for tag in (*refs.tags, *refs.branches)}
 
@@ -93,12 +93,12 @@ class HubRepository:
         return {file.name: file for file in self.at(commit).iter_files()}
 
     def add_branch(self, name: str, commit: str) -> None:
-        """A new branch that begins with a commit."""
+        """Create a branch at a commit."""
         options = {"repo_type": "dataset", "branch": name, "revision": commit, "exist_ok": True}
         self._call("branch", lambda: self._api.create_branch(self.repository, **options))
 
     def add_tag(self, name: str, commit: str) -> None:
-        """A name for a commit; one that is there already stays what it is."""
+        """Tag a commit; an existing tag of that name is not moved."""
         options = {"repo_type": "dataset", "tag": name, "revision": commit, "exist_ok": True}
         self._call("tag", lambda: self._api.create_tag(self.repository, **options))
 
@@ -107,10 +107,10 @@ class HubRepository:
     ) -> str:
         """Add files and remove names, in one commit, which is returned. One attempt.
 
-        Content that several files share is sent once. The SDK would digest all files before it sends the first; it is
-        told what the receipts say, and every file is digested while the SDK sends. VerificationError, before the
-        commit, for a file that is no longer what its sha256 says, whatever became of sending it;
-        StoreUnavailableError if `branch` is no longer at `parent`.
+        Content that several files share is sent once. The SDK would digest all files before it sends the first; it gets
+        the receipts' digests instead, and every file is digested while the SDK sends. VerificationError, before
+        the commit, for a file that no longer has its sha256, even if sending failed, too; StoreUnavailableError
+        if `branch` is no longer at `parent`.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 

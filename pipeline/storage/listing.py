@@ -1,4 +1,4 @@
-"""Which files a configuration's source paths mean."""
+"""Lists the files that a configuration's source paths match."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Accepted = tuple[list[StoredFile], list[StoredFile]]
 
 @dataclass(frozen=True)
 class Listing:
-    """The source files of some paths, and how many files of other kinds the same places hold, with the first names.
+    """The source files of some paths, and how many files of other kinds the paths match, with the first names.
 
     `path_of`: location of each source file -> number of its path.
 
-    Names that begin with `.` or `_`, and what lies in folders so called, are no such files: `_SUCCESS` and its like.
+    Names that begin with `.` or `_`, and files in folders with such names, do not count as others: `_SUCCESS` etc.
     """
 
     files: list[StoredFile]
@@ -53,16 +53,15 @@ def list_sources(
 def list_all(
     paths: list[str], endings: tuple[str, ...], endpoint_url: str | None = None, *, named: tuple[str, ...] = ()
 ) -> Listing:
-    """All source files of a configuration, in the order in which their documents count, and what was passed over.
+    """All source files of a configuration, in the order of their documents, and the files passed over.
 
     A path is a folder (searched recursively for names with one of `endings`), a single file or a glob, here, in a
-    bucket or on a hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts; a file or an
-    object of exactly that name comes first, and `[[]` means the bracket. An ending of `named` counts only where the
-    path itself ends so, as in `data/*.json.gz`: a folder's .json may be anything.
+    bucket or on the Hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts; a file or an
+    object of exactly that name comes first, and `[[]` means the bracket. An ending of `named` counts only if the
+    path itself ends with it, as in `data/*.json.gz`: a .json file in a folder may be anything.
     Links are followed as walk.py says. Order: natural order of the name relative to the path's folder, whatever the
-    order of the paths. Every name is one that a file of one folder can have, and unique, because writeback delivers
-    each file under it. SourceError for others, for a file that two paths or links lead to, and when a path matches
-    nothing.
+    order of the paths. Names are unique and can share one folder, because writeback delivers each file under its name.
+    SourceError for other names, for a file that two paths or links lead to, and if a path matches nothing.
     """
     require_no_credentials(*paths, endpoint_url)
     listed = [_list_one(path, endings, named, endpoint_url) for path in paths]
@@ -70,7 +69,7 @@ def list_all(
     _require_read_once(files)
     _require_deliverable(files)
     other_names = {file.location: file.name for _, others in listed for file in others}
-    for file in files:  # what one path passes over may be a source of the next one
+    for file in files:  # a file that one path passes over may be a source of another
         other_names.pop(file.location, None)
     first = sorted(other_names.values(), key=natural_order)[:OTHERS_NAMED]
     return Listing(
@@ -82,7 +81,7 @@ def list_all(
 
 
 def _require_read_once(files: list[StoredFile]) -> None:
-    """SourceError if two of them are one file."""
+    """SourceError if two files are the same."""
     first: dict[str, str] = {}
     for file, real in zip(files, resolved_locations(file.location for file in files), strict=True):
         if real in first:
@@ -164,12 +163,12 @@ def _parts(path: str) -> tuple[list[str], int]:
     """(parts of a location behind its scheme, how many of them name the bucket or the hub's repository)."""
     scheme, _, rest = path.partition("://")
     parts = rest.rstrip("/").split("/")
-    safe_relative_name("/".join(parts), where=path)  # no empty part, no . and no .. in a location either
+    safe_relative_name("/".join(parts), where=path)  # refuses empty parts, . and ..
     return parts, 3 if scheme == "hf" else 1
 
 
 def _one_object(path: str, endpoint_url: str | None) -> StoredFile | None:
-    """The object of exactly that key, if the location can name one and it is there."""
+    """The object of exactly that key, if the location can name one and it exists."""
     from corpusmill.storage.stores import open_location
 
     parts, root = _parts(path)
@@ -180,14 +179,14 @@ def _one_object(path: str, endpoint_url: str | None) -> StoredFile | None:
 
 
 def _below(folder: str, endpoint_url: str | None) -> Iterator[StoredFile]:
-    """What lies below a prefix."""
+    """All files below a prefix."""
     from corpusmill.storage.stores import open_store
 
     return open_store(folder, endpoint_url=endpoint_url).iter_files()
 
 
 def _remote_pattern(location: str) -> tuple[str, list[str]] | None:
-    """(what stands before the first part with a wildcard, that part and those behind it) of a glob; None for others."""
+    """(location before the first part with a wildcard, that part and the rest) of a glob; None for others."""
     parts, root = _parts(location)
     fixed = next((position for position, part in enumerate(parts) if GLOB.search(part)), None)
     scheme = location.partition("://")[0]
@@ -213,19 +212,19 @@ def _matching(folder: str, pattern: list[str], endpoint_url: str | None) -> Iter
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path has wildcards; one of this machine that is there means what is there, whatever its name holds."""
+    """Whether a path has wildcards; an existing local path is taken literally, even if its name has wildcards."""
     return bool(GLOB.search(path)) and ("://" in path or not Path(path).exists())
 
 
 def split_glob(path: str) -> tuple[PurePosixPath, tuple[str, ...]]:
-    """(what stands before the first part with a wildcard, that part and those behind it)."""
+    """(path before the first part with a wildcard, that part and the rest)."""
     parts = PurePosixPath(path).parts
     fixed = next(position for position, part in enumerate(parts) if GLOB.search(part))
     return PurePosixPath(*parts[:fixed]), parts[fixed:]
 
 
 def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[StoredFile]:
-    """What below a folder matches a glob; a file that goes while it is listed is left out."""
+    """Files below a folder that match a glob; a file that disappears during the listing is left out."""
     from corpusmill.storage.stores import open_store
 
     store = open_store(str(folder))
@@ -233,9 +232,9 @@ def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[Stor
 
 
 def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Accepted:
-    """SourceError if no file has a known ending, or one that has it a name that would leave its folder.
+    """SourceError if no file has a known ending, or one with a known ending a name that would leave its folder.
 
-    Names of other objects are nobody's: a bucket may hold what no file system can.
+    Names of other objects are not checked: a bucket may hold names that no file system can.
     """
     accepted, others = [], []
     for file in files:

@@ -24,6 +24,7 @@ from corpusmill.storage.retries import Traffic
 from corpusmill.storage.walk import walk_files
 
 COPY_BYTES = 8 << 20
+IN_KERNEL_BYTES = 1 << 30
 IN_THE_WAY = {
     errno.EISDIR,
     errno.ENOTDIR,
@@ -36,6 +37,9 @@ IN_THE_WAY = {
     errno.ELOOP,
     errno.ENOENT,
 }
+NOT_IN_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+"""Errors of copy_file_range between file systems that it cannot copy between, and in kernels and sandboxes without it.
+"""
 PARTIAL = ".partial"  # ends the temporary name of a file that is arriving
 ARRIVING = re.compile(r"\.[0-9a-f]{32}\.partial")
 FORGOTTEN_SECONDS = 86_400
@@ -44,7 +48,7 @@ _arrivals = count()
 
 @contextmanager
 def explained(path: Path, verb: str = "write to a destination") -> Iterator[None]:
-    """What a file system raises while `path` is used, in our words: full, in the way, or failing for now."""
+    """Translate errors of a file system while `path` is used: device full, path obstructed, or transient."""
     next_step = "free space there, then run again: files that arrived are not sent again"
     try:
         with full_device_explained("no space left at the destination", where=path, next_step=next_step):
@@ -62,6 +66,25 @@ def explained(path: Path, verb: str = "write to a destination") -> Iterator[None
         raise StoreUnavailableError(f"cannot {verb}", where=path, got=why) from error
 
 
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file and flush it: within the kernel, which shares the blocks if the file system can (reflink).
+
+    Never a hard link: a write to one name would change both.
+    """
+    with source.open("rb", buffering=0) as reading, target.open("wb") as writing:
+        try:
+            while os.copy_file_range(reading.fileno(), writing.fileno(), IN_KERNEL_BYTES):
+                pass
+        except AttributeError:  # not Linux
+            pass
+        except OSError as error:
+            if error.errno not in NOT_IN_KERNEL:
+                raise
+        shutil.copyfileobj(reading, writing, COPY_BYTES)  # the rest
+        writing.flush()
+        os.fsync(writing.fileno())
+
+
 class LocalStore:
     """A folder; names are paths below it."""
 
@@ -71,9 +94,9 @@ class LocalStore:
         self._root = Path(folder)
 
     def iter_files(self) -> Iterator[StoredFile]:
-        """Every regular file below the folder, links followed as walk.py says; what is arriving just now left out.
+        """Every regular file below the folder, links followed as in walk.py, without files that are still arriving.
 
-        A folder that cannot be read is an error, so that nothing is missing in silence.
+        A folder that cannot be read is an error, so that nothing is silently missing.
         """
         with explained(self._root, "list a folder"):
             for name in walk_files(self._root, hidden=True):
@@ -86,8 +109,9 @@ class LocalStore:
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
-        with explained(self._path(name), "look up a file"):
-            return self._stored(name) if self._path(name).is_file() else None
+        path = self._path(name)
+        with explained(path, "look up a file"):
+            return self._stored(name) if path.is_file() else None
 
     def open(self, name: str) -> BinaryIO:
         """See Store."""
@@ -123,11 +147,8 @@ class LocalStore:
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
         """Copy through a temporary name, flush, compare the sha256 of what the disk now holds, rename."""
-        with source.open("rb") as reading, explained(self._path(name)), self._arriving(name) as temporary:
-            with temporary.open("wb") as writing:
-                shutil.copyfileobj(reading, writing, COPY_BYTES)
-                writing.flush()
-                os.fsync(writing.fileno())
+        with explained(self._path(name)), self._arriving(name) as temporary:
+            _copy(source, temporary)
             got = file_digest(temporary)
             if got != sha256:
                 raise VerificationError(
@@ -146,13 +167,13 @@ class LocalStore:
             os.fsync(writing.fileno())
 
     def copy(self, name: str, new_name: str) -> None:
-        """See Store: a hard link, which costs no disk; a copy on file systems that have none."""
+        """See Store: a hard link, which costs no disk; a copy on file systems without hard links."""
         source = self._path(name)
         if not self._linked(source, new_name):
             self.receive(source, new_name, file_digest(source))
 
     def take_over(self, source: Path, name: str, sha256: str) -> None:
-        """As receive, of a file that its owner deletes next: by a hard link, where the file system has them."""
+        """As receive, for a file that its owner deletes next: by a hard link, if the file system has them."""
         if file_digest(source) != sha256 or not self._linked(source, name):
             self.receive(source, name, sha256)
 
@@ -173,8 +194,8 @@ class LocalStore:
         with explained(self._path(name), "delete a file"):
             self._path(name).unlink(missing_ok=True)
 
-    def remove_unfinished(self, *, keep: str) -> int:  # noqa: ARG002 - what is being written now is known by its age
-        """See Store: files under the name of an arrival that nobody has written to for a day, of any name."""
+    def remove_unfinished(self, *, keep: str) -> int:  # noqa: ARG002 - files in use are known by their age
+        """See Store: temporary files of arrivals, not written to for a day, whatever their final name."""
         left = 0
         with explained(self._root):
             for path in sorted(self._root.rglob(f".*{PARTIAL}")):
@@ -189,9 +210,9 @@ class LocalStore:
 
     @contextmanager
     def _arriving(self, name: str) -> Iterator[Path]:
-        """A temporary name that becomes `name` when the block ends well, and is removed when it does not.
+        """A temporary name that is renamed to `name` if the block succeeds, and removed otherwise.
 
-        It is this arrival's alone: another upload may deliver the same file at the same time, from another machine.
+        It is unique: another upload may deliver the same file at the same time, from another machine.
         """
         path = self._path(name)
         arrival = f"{path.name}\0{socket.gethostname()}\0{os.getpid()}\0{next(_arrivals)}"
@@ -207,7 +228,7 @@ class LocalStore:
     def _stored(self, name: str) -> StoredFile:
         path = self._path(name)
         stat = path.stat()
-        # No inode: network and FUSE mounts number files anew on every machine, and a file that another one replaced has
-        # another time of change.
+        # No inode: network and FUSE mounts number files differently on every machine, and a replaced file has another
+        # time of change.
         identity = f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}"
         return StoredFile(name, str(path), stat.st_size, identity)

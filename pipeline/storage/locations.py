@@ -1,11 +1,11 @@
-"""What a stored file is, and which names are safe."""
+"""Stored files, their identities, and safe names."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from corpusmill.addresses import without_credentials
 from corpusmill.errors import ConfigError, SourceError, StoreUnavailableError
@@ -18,7 +18,7 @@ class StoredFile:
     `name` is relative to the listed folder, `location` is complete. `identity` changes when the content may have
     changed: size, modification time and time of change for a local file (`rsync -t` and `cp -p` set the first of the
     times back), size and ETag for an S3 object, size and generation for a GCS object, size and blob id for a file of a
-    hub's commit. It says no more: equal content may have several.
+    Hub commit. Equal content may have several identities.
     """
 
     name: str
@@ -43,11 +43,11 @@ def safe_relative_name(name: str, *, where: str) -> str:
 
 
 def resolved_locations(locations: Iterable[str]) -> Iterator[str]:
-    """Each location, of files of this machine without links and `..`: equal ones are one file."""
+    """Each location, local ones without links and `..`: equal results are one file."""
     folders: dict[str, str] = {}
     for location in locations:
         folder, _, name = location.rpartition("/")
-        if "://" in location or Path(location).is_symlink():
+        if "://" in location or os.path.islink(location):  # noqa: PTH114
             yield location if "://" in location else os.path.realpath(location)
             continue
         if folder not in folders:
@@ -56,7 +56,7 @@ def resolved_locations(locations: Iterable[str]) -> Iterator[str]:
 
 
 def require_no_credentials(*addresses: str | None) -> None:
-    """ConfigError, which does not repeat it, for an address with credentials."""
+    """ConfigError, which does not quote it, for a URL with credentials."""
     try:
         for address in addresses:
             without_credentials(address or "")
@@ -80,16 +80,16 @@ def changed_since_planned(location: str, planned: str, now: str | None) -> Sourc
     )
 
 
-# What is raised by whoever reads an answer that has not the form that it must have, in our code or in an SDK's.
+# Raised by our code, or by an SDK, when it reads a malformed answer.
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, SyntaxError)
 
 
 def malformed_answer(location: str, error: Exception) -> StoreUnavailableError:
-    """The error for a 200 that is no answer to what was asked: a proxy's page, a body cut short, another's answer."""
+    """The error for a response with status 200 that does not fit the request: a proxy's page, a truncated body."""
     return StoreUnavailableError("a store's answer is malformed", where=location, got=type(error).__name__)
 
 
 def require_identity(location: str, planned: str, there: StoredFile | None) -> None:
-    """SourceError unless the file is there with the planned identity."""
+    """SourceError unless the file exists with the planned identity."""
     if there is None or there.identity != planned:
         raise changed_since_planned(location, planned, there.identity if there else None)

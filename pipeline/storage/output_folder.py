@@ -1,9 +1,9 @@
 """The output folder of a repeated command: it contains only what the last run delivered.
 
 `.delivered.json` in the folder lists the files of the last run, its command and the names of its sources. With it the
-next run tells its own files from a stranger's: its own that it no longer delivers are removed, or a document that is
-now in `a.part00000.jsonl` would stay in `a.jsonl`, too. A folder with a stranger's file is refused, and so is one that
-would lose files of another command, or of sources of which this run reads none.
+next run distinguishes its own files from others: its own that it no longer delivers are removed, or a document that is
+now in `a.part00000.jsonl` would stay in `a.jsonl`, too. A folder with other files is refused, and so is one that would
+lose files of another command, or of sources of which this run reads none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Delivered(BaseModel):
-    """What one run put into its output folder: names of sources and of files, in order."""
+    """The content of `.delivered.json`: a run's command, its sources and its files, sorted."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,9 +55,9 @@ class OutputFolder:
             )
 
     def replace(self, sources: Iterable[str], files: Iterable[str]) -> None:
-        """List these files before they are delivered, and remove those of the earlier run that are not among them.
+        """List these files before they are delivered, and remove stale ones of the earlier run.
 
-        ConfigError if those are of another command or of other sources.
+        ConfigError if the stale ones are of another command or of other sources.
         """
         mine = Delivered(command=self._command, sources=tuple(sorted(sources)), files=tuple(sorted(files)))
         earlier = self._earlier

@@ -1,6 +1,6 @@
-"""Raw files that are made up of something else, and a remote file as one of them.
+"""Seekable raw files over other sources, such as a remote file.
 
-Reads of a remote file become ranged requests of one window each, which are retried by themselves.
+Reads of a remote file become ranged requests of one window each, which are retried individually.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class SeekableFile(io.RawIOBase):
-    """A file of `size_bytes` to read; who inherits says what lies at a place."""
+    """A readable file of `size_bytes`; subclasses provide the bytes."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size = size_bytes
@@ -35,7 +35,7 @@ class SeekableFile(io.RawIOBase):
 
     @abstractmethod
     def _next(self, wanted: int) -> bytes:
-        """The bytes at `_at`: 1 to `wanted` of them, all before the end; none if what is below is cut off."""
+        """The bytes at `_at`: 1 to `wanted` of them, all before the end; none if the source is truncated."""
 
     def readable(self) -> bool:
         return True
@@ -52,7 +52,7 @@ class SeekableFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes, all of them unless the end comes first; -1 or None: all that is left."""
+        """Up to `size` bytes, all of them unless the end comes first; -1 or None: the rest."""
         wanted = max(0, self._size - self._at)
         wanted = wanted if size is None or size < 0 else min(wanted, size)
         pieces = []
@@ -69,7 +69,7 @@ class SeekableFile(io.RawIOBase):
 
 
 class RangedFile(SeekableFile):
-    """Bytes [first, last) of a file. Holds one window; a break in the middle costs that window again."""
+    """Bytes [first, last) of a file. Holds one window; after a failure only that window is requested again."""
 
     def __init__(self, read_range: ReadRange, first: int, last: int) -> None:
         super().__init__(last - first)
@@ -78,7 +78,7 @@ class RangedFile(SeekableFile):
         self._window, self._window_at = b"", 0
 
     def _next(self, wanted: int) -> bytes:
-        """From the window or as a new one."""
+        """From the window, or from a new one."""
         inside = self._at - self._window_at
         if not 0 <= inside < len(self._window):
             last = min(self._size, self._at + max(WINDOW_BYTES, wanted if wanted < 2 * WINDOW_BYTES else 0))
@@ -89,7 +89,7 @@ class RangedFile(SeekableFile):
 
 
 def open_remote(store: Store, name: str) -> BinaryIO:
-    """A file of a store that reads by ranges, as one stream of one identity; each of its bytes is read twice."""
+    """A file of a store as one seekable stream; every byte is requested twice. SourceError without the file."""
     there = store.stat(name)
     if there is None:
         raise SourceError("there is no such object", where=f"{store.folder}/{name}")
@@ -101,10 +101,10 @@ def open_remote(store: Store, name: str) -> BinaryIO:
 
 @contextmanager
 def arriving(end: Callable[[], object], *, where: str, size_bytes: int = WINDOW_BYTES) -> Iterator[None]:
-    """A body is read in this block; StoreUnavailableError if it takes longer than the least rate allows.
+    """Limit the time for reading a body in this block; StoreUnavailableError if it arrives too slowly.
 
-    A server may send a byte at a time, each before a read times out. `end` shuts the connection from another thread,
-    which ends the read that waits for it; the SDKs have no deadline for a whole body.
+    A server may send a byte at a time, each before a read times out, and the SDKs have no deadline for a whole
+    body. `end` is called from another thread and shuts the connection, which ends the waiting read.
     """
     seconds = PATIENCE_SECONDS + size_bytes / LEAST_BYTES_PER_SECOND
     late = threading.Event()
@@ -112,7 +112,7 @@ def arriving(end: Callable[[], object], *, where: str, size_bytes: int = WINDOW_
     def give_up() -> None:
         late.set()
         log.warning("%s arrives too slowly: %s bytes had not arrived after %.0f s", where, f"{size_bytes:,}", seconds)
-        with suppress(RuntimeError, OSError):  # it has arrived in this moment
+        with suppress(RuntimeError, OSError):  # it arrived just now
             end()
 
     timer = threading.Timer(seconds, give_up)
@@ -137,8 +137,8 @@ def arriving(end: Callable[[], object], *, where: str, size_bytes: int = WINDOW_
 def range_body(data: bytes, content_range: str | None, first: int, last: int, *, size_bytes: int, where: str) -> bytes:
     """The bytes [first, last) of a file of `size_bytes`, from the body and the Content-Range of an answer.
 
-    StoreUnavailableError, to be tried again, if it is another range, or not all of it. Without Content-Range the body
-    is the whole file: a server may ignore that a range was asked for (RFC 9110, 14.2).
+    StoreUnavailableError, which is retried, for another or an incomplete range. Without Content-Range the body
+    is the whole file: a server may ignore a requested range (RFC 9110, 14.2).
     """
     asked = f"bytes {first}-{last - 1}/{size_bytes}"
     if content_range is not None and content_range not in {asked, f"{asked.partition('/')[0]}/*"}:

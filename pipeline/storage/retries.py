@@ -1,14 +1,14 @@
-"""The one policy for calls to a store that may succeed if they are made again.
+"""The one retry policy for calls to stores.
 
     transient  a store that does not answer, resets, answers 429 or 5xx, or breaks off a body (StoreUnavailableError):
                again after a pause that doubles from 0.1 s to 20 s, at most 10 times and 120 s of pauses; the variables
-               CORPUSMILL_STORE_ATTEMPTS and CORPUSMILL_STORE_BUDGET_SECONDS say other numbers, for reads and writes;
-               after a longer pause, of up to LONGEST_ASKED_SECONDS, where the answer asks for it (Retry-After)
-    mismatch   bytes that are not what their checksum says (ChecksumMismatchError): once again; twice is permanent
+               CORPUSMILL_STORE_ATTEMPTS and CORPUSMILL_STORE_BUDGET_SECONDS change these limits, for reads and writes;
+               after a longer pause, of up to LONGEST_ASKED_SECONDS, if the answer requests it (Retry-After)
+    mismatch   bytes that do not match their checksum (ChecksumMismatchError): once again; twice is permanent
     permanent  everything else (403, 404, a changed object): at once
 
-The SDKs' own retries are switched off, so that this is all there is, and `Traffic` counts all of it. Pauses are spread
-by the digest of place, process and attempt: equal for equal runs, different for the calls that failed together.
+The SDKs' own retries are switched off, so this policy is the only one, and `Traffic` counts all retries. Jitter is a
+digest of place, process, thread and attempt, so that calls that failed together are retried at different times.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from corpusmill.errors import ConfigError, StoreUnavailableError, VerificationEr
 
 T = TypeVar("T")
 
-LONGEST_ASKED_SECONDS = 60.0  # a store that needs longer is one for the scheduler's own retries
+LONGEST_ASKED_SECONDS = 60.0  # longer waits are left to the scheduler's own retries
 TWICE = ("tried", "twice, with the same outcome")
 
 
 class ChecksumMismatchError(VerificationError):
-    """What arrived is not what was sent; worth one more try, because a transfer may be to blame."""
+    """What arrived differs from what was sent; retried once, because the transfer may be the cause."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how long a transient failure is tried again."""
+    """How often and how long a transient failure is retried."""
 
     attempts: int = 10
     first_pause_seconds: float = 0.1
@@ -46,7 +46,7 @@ class RetryPolicy:
     budget_seconds: float = 120.0
 
     def pause_seconds(self, where: str, attempt: int) -> float:
-        """Pause after failed attempt 0, 1, ...: half of the doubled pause, and up to as much again as jitter."""
+        """Pause after failed attempt 0, 1, ...: half of the exponential pause, plus jitter up to the other half."""
         whole = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0**attempt)
         seed = f"{where}\0{os.getpid()}\0{threading.get_ident()}\0{attempt}".encode()
         share = int.from_bytes(hashlib.sha256(seed).digest()[:4], "little") / 2**32
@@ -57,7 +57,7 @@ ATTEMPTS_KEY, BUDGET_KEY = "CORPUSMILL_STORE_ATTEMPTS", "CORPUSMILL_STORE_BUDGET
 
 
 def policy_of(environment: Mapping[str, str]) -> RetryPolicy:
-    """The policy, its attempts and its budget of pauses as the environment says; ConfigError for what is no number."""
+    """The policy with the attempts and the budget of pauses from the environment; ConfigError for malformed ones."""
     policy = RetryPolicy()
     for key, name, least in ((ATTEMPTS_KEY, "attempts", 1), (BUDGET_KEY, "budget_seconds", 0)):
         if setting := environment.get(key):
@@ -77,7 +77,7 @@ POLICY = policy_of(os.environ)
 
 @dataclass
 class Traffic:
-    """What went over the wire, for the report. It says how a step came about and is outside of receipts' digests.
+    """What went over the wire, for the report. It differs between runs, so it is outside receipts' digests.
 
     `without_checksum`: files and parts of which the store has no checksum, so that two reads were compared.
     """
@@ -90,7 +90,7 @@ class Traffic:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, **counts: int) -> None:
-        """Count, by name; threads may do so at the same time."""
+        """Add to counts by name; thread-safe."""
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
@@ -102,22 +102,22 @@ class Traffic:
 
 
 def busy(what: str, *, headers: Any, **details: Any) -> StoreUnavailableError:
-    """The error for an answer that may be another one later; `headers` of the answer by lower-case name, or None.
+    """The error for an answer that may differ later; `headers` of the answer by lower-case name, or None.
 
-    Its Retry-After (RFC 9110, 10.2.3) is a number of seconds or a date; anything else asks for nothing.
+    Its Retry-After (RFC 9110, 10.2.3) is a number of seconds or a date; anything else is ignored.
     """
     error = StoreUnavailableError(what, **details)
-    asked = str((headers or {}).get("retry-after") or "")
-    if asked.isdecimal():
-        error.wait_seconds = float(asked)
-    elif asked:
+    delay = str((headers or {}).get("retry-after") or "")
+    if delay.isdecimal():
+        error.wait_seconds = float(delay)
+    elif delay:
         with suppress(ValueError, TypeError):
-            error.wait_seconds = (parsedate_to_datetime(asked).astimezone(UTC) - datetime.now(UTC)).total_seconds()
+            error.wait_seconds = (parsedate_to_datetime(delay).astimezone(UTC) - datetime.now(UTC)).total_seconds()
     return error
 
 
 def twice_if_changed(call: Callable[[], T], traffic: Traffic) -> T:
-    """The result of `call`, which makes many requests that are retried by themselves; again if a checksum is wrong."""
+    """The result of `call`, whose requests have retries of their own; called again if a checksum is wrong."""
     try:
         return call()
     except ChecksumMismatchError:
@@ -130,7 +130,7 @@ def twice_if_changed(call: Callable[[], T], traffic: Traffic) -> T:
 
 
 def retried(call: Callable[[], T], *, where: str, traffic: Traffic) -> T:
-    """The result of `call`, made again as the policy says; the last error says how often it was tried."""
+    """The result of `call`, retried by the policy; the last error states the number of attempts."""
     policy = POLICY
     paused = 0.0
     mismatches = 0

@@ -1,8 +1,8 @@
 """Objects below a prefix of an S3 bucket (boto3). Uploads in parts are in s3_multipart.py, errors in s3_errors.py.
 
-Integrity: every upload carries a digest that S3 checks, and the ETag that comes back is compared with the md5 of what
-was sent (where an ETag is no md5, the object is looked up); the sha256 of the whole content is kept as metadata. Every
-ranged read is compared with the planned ETag.
+Integrity: every upload carries a digest that S3 checks, and the returned ETag is compared with the md5 of what was sent
+(if the ETag is not an md5, the object is looked up); the sha256 of the whole content is kept as metadata. Every ranged
+read is compared with the planned ETag.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class S3Store:
         self.traffic = traffic or Traffic()
         self.bucket, _, prefix = self.folder.removeprefix("s3://").partition("/")
         if not self.bucket:
-            raise SourceError("an S3 location names no bucket", where=folder, expected="s3://bucket/prefix")
+            raise SourceError("an S3 location has no bucket", where=folder, expected="s3://bucket/prefix")
         self._prefix = f"{prefix}/" if prefix else ""
         self.client = _client(endpoint_url)
 
@@ -65,9 +65,9 @@ class S3Store:
                 return
 
     def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
-        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is no such page."""
-        asked = {"Bucket": self.bucket, "Prefix": self._prefix}
-        page = self.client.list_objects_v2(**asked, **({"ContinuationToken": token} if token else {}))
+        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is malformed."""
+        listed = {"Bucket": self.bucket, "Prefix": self._prefix}
+        page = self.client.list_objects_v2(**listed, **({"ContinuationToken": token} if token else {}))
         rows = page.get("Contents", [])
         counted = page.get("KeyCount", len(rows)) == len(rows)
         if not page["Name"] or not counted or not all(row["Key"].startswith(self._prefix) for row in rows):
@@ -89,7 +89,7 @@ class S3Store:
         return self._stored(name, head["ContentLength"], head["ETag"]) if head else None
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
-        """See Store. The answer's own ETag is compared: not every server minds If-Match, and no weak one matches."""
+        """See Store. The answer's ETag is compared: not every server honours If-Match, and weak ETags never match."""
         if first == last:
             return b""
         planned = identity.partition("-")[2]
@@ -119,7 +119,7 @@ class S3Store:
         return open_remote(self, name)
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
-        """See Store: our own sha256, whole-object checksums, or the ETag where it is an md5."""
+        """See Store: our own sha256, whole-object checksums, or the ETag if it is an md5."""
         head = self._require(name, identity)
         recorded = recorded_sha256(head)
         if recorded:
@@ -127,7 +127,7 @@ class S3Store:
         return self._computed(name, head)
 
     def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
-        """See Store: whole-object checksums, or the ETag where it is an md5."""
+        """See Store: whole-object checksums, or the ETag if it is an md5."""
         return self._computed(name, self._require(name, identity))
 
     def _require(self, name: str, identity: str) -> Any:
@@ -140,7 +140,7 @@ class S3Store:
         return _whole_checksums(head) or tuple(self._etag_checksum(name, head))
 
     def _etag_checksum(self, name: str, head: Any) -> list[Checksum]:
-        """The ETag as a checksum, where it is one."""
+        """The ETag as a checksum, if it is one."""
         if not _etag_is_md5(head):
             return []
         value = etag_value(head["ETag"])
@@ -171,7 +171,7 @@ class S3Store:
         return matches_file(path, self._etag_checksum(name, head))
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
-        """Upload (in parts when large); sizes and checksums of what arrived are compared, part by part and whole."""
+        """Upload (in parts when large); size and checksums are compared, part by part and whole."""
         from corpusmill.storage.s3_multipart import PART_BYTES, upload_in_parts
 
         size = source.stat().st_size
@@ -189,14 +189,14 @@ class S3Store:
         md5 = hashlib.md5(content, usedforsecurity=False)
 
         def put() -> bool:
-            done = self.client.put_object(
+            response = self.client.put_object(
                 Bucket=self.bucket,
                 Key=self.key(name),
                 Body=content,
                 ContentMD5=base64.b64encode(md5.digest()).decode(),
                 Metadata={DIGEST_KEY: digest},
             )
-            return self.require_etag(done, md5.hexdigest(), self.location(name))
+            return self.require_etag(response, md5.hexdigest(), self.location(name))
 
         compared = self.call("write", self.location(name), put)
         self.traffic.add(bytes_sent=len(content))
@@ -225,7 +225,7 @@ class S3Store:
         )
 
     def keeps_versions(self) -> bool:
-        """Whether the bucket keeps objects that were deleted or written over, or did so before (*suspended*)."""
+        """Whether the bucket keeps deleted and overwritten objects, or did so before (*suspended*)."""
         ask = partial(self.client.get_bucket_versioning, Bucket=self.bucket)
         return "Status" in self.call("ask for versions of", self.folder, ask)
 
@@ -236,15 +236,15 @@ class S3Store:
         return abort_unfinished(self, self._prefix, keep=self._prefix + keep)
 
     def require_etag(self, answer: Any, md5: str, where: str) -> bool:
-        """Whether an answer's ETag is an md5; ChecksumMismatchError if it is another one than what was sent."""
+        """Whether an answer's ETag is an md5; ChecksumMismatchError if it is not that of the content sent."""
         if not _etag_is_md5(answer):
-            return False  # S3 has compared what was sent with the digest that came with it
+            return False  # S3 has compared the content with the digest sent along
         if (got := etag_value(answer["ETag"])) != md5:
             raise ChecksumMismatchError("an upload arrived changed", where=where, expected=f"md5 {md5}", got=got)
         return True
 
     def require_arrived(self, name: str, size_bytes: int, sha256: str) -> None:
-        """VerificationError unless the object is there with this size and recorded sha256."""
+        """VerificationError unless the object exists with this size and recorded sha256."""
         head = self._head(name)
         got = (head["ContentLength"], recorded_sha256(head)) if head else None
         if got != (size_bytes, sha256):
@@ -257,7 +257,7 @@ class S3Store:
             )
 
     def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
-        """A request under the retry policy, its errors in our words."""
+        """Make a request under the retry policy, its errors translated (s3_errors.py)."""
 
         def once() -> T:
             with explained(verb, where):
@@ -281,7 +281,7 @@ class S3Store:
                 if is_absent(error):
                     return None
                 raise
-            # Here, where what is malformed has its error: nobody looks again.
+            # Read here, so that a malformed answer is an error of this request.
             _ = there["ContentLength"], there["ETag"], recorded_sha256(there), _whole_checksums(there)
             return there
 
@@ -299,7 +299,7 @@ class S3Store:
 
 @cache
 def _service_models() -> Any:
-    """The SDK's descriptions of its services, read once a process: a session of its own would read 2 MB again."""
+    """The SDK's descriptions of its services, loaded once per process: every new session would read 2 MB again."""
     from botocore.loaders import create_loader
 
     return create_loader()
@@ -329,7 +329,7 @@ def _client(endpoint_url: str | None) -> Any:
 
 @cache
 def _warn_of_plain_http(endpoint_url: str) -> None:
-    """Once a process."""
+    """Warn once per process."""
     log.warning("requests to %s are signed but not encrypted: others can read and replay them; use https", endpoint_url)
 
 
@@ -343,7 +343,7 @@ def _whole_checksums(head: Any) -> tuple[Checksum, ...]:
 
 
 def _etag_is_md5(answer: Any) -> bool:
-    """Not so under KMS or customer keys, nor of a weak one, which does not say that bytes are equal."""
+    """Whether the ETag is an md5: not under KMS or customer keys, nor if it is weak."""
     if answer["ETag"].startswith("W/"):
         return False
     return answer.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in answer

@@ -1,4 +1,4 @@
-"""What boto3 answers and raises, in our words: transient, permanent, or a checksum that does not match."""
+"""Translates errors of boto3: transient, permanent, or a checksum that does not match."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ DIGEST_KEY = "sha256"  # user metadata of every object we write: hex sha256 of t
 ABSENT = {"404", "NoSuchKey", "NotFound"}
 BUSY = {
     "RequestTimeout",
-    "RequestTimeTooSkewed",  # a clock that is being set, or a request that waited
+    "RequestTimeTooSkewed",  # a clock that is being set, or a delayed request
     "SlowDown",
     "InternalError",
     "ServiceUnavailable",
     "Throttling",
     "IncompleteBody",
 }
-NOT_THERE = 501  # a request that the server does not have
+NOT_THERE = 501  # the server does not implement the request
 MISMATCHES = {"BadDigest", "XAmzContentSHA256Mismatch", "InvalidDigest"}
 NEXT_STEPS = {
     "NoSuchBucket": "create the bucket, or fix its name in the configuration",
-    "AccessDenied": "these credentials may not do this: allow s3:ListBucket, s3:GetObject and, to write, s3:PutObject",
-    "403": "these credentials may not do this, or are wrong: check AWS_PROFILE or AWS_ACCESS_KEY_ID",
-    "401": "the store wants other credentials: check AWS_PROFILE or AWS_ACCESS_KEY_ID, and endpoint_url",
+    "AccessDenied": "these credentials lack the permission: allow s3:ListBucket and s3:GetObject, and to write "
+    "s3:PutObject and s3:DeleteObject",
+    "403": "these credentials lack the permission, or are wrong: check AWS_PROFILE or AWS_ACCESS_KEY_ID",
+    "401": "the store rejects these credentials: check AWS_PROFILE or AWS_ACCESS_KEY_ID, and endpoint_url",
     "404": "there is no such bucket at this address: check its name and endpoint_url",
     "SignatureDoesNotMatch": "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY",
     "InvalidAccessKeyId": "the store does not know this access key: check AWS_ACCESS_KEY_ID and endpoint_url",
@@ -37,11 +38,11 @@ NEXT_STEPS = {
 
 
 class UploadGoneError(TransientError):
-    """An upload in parts was completed or aborted by somebody else: it has to begin anew, not its request."""
+    """An upload in parts was completed or aborted elsewhere: the whole upload must restart, not the request."""
 
 
 def is_absent(error: Any) -> bool:
-    """Whether a ClientError says that the object is not there (and not: the bucket)."""
+    """Whether a ClientError states that the object, not the bucket, does not exist."""
     return error.response["Error"]["Code"] in ABSENT
 
 
@@ -53,7 +54,7 @@ def recorded_sha256(head: Any) -> str | None:
 
 @contextmanager
 def explained(verb: str, where: str) -> Iterator[None]:
-    """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with what to mend."""
+    """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with a next step."""
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,

@@ -1,10 +1,11 @@
-"""Uploads in parts: parallel, each part checked, an interrupted one finished or aborted.
+"""Uploads in parts: parallel, each part checked, interrupted uploads completed or aborted.
 
-The file is read once: every part is digested for the sha256 of the whole while earlier ones are on their way, and each
-for the md5 that its ETag must be; at the end the ETag of the whole must be what the parts make. An upload that broke
-off (kill -9, power) stays in the bucket, unseen and paid for. The next upload of the same key looks for it: parts whose
-md5 is right are kept and the rest is sent, any other is aborted. An error aborts, too. Two uploads of one file at the
-same time can so end each other: whose upload is gone begins anew, and finds the object or the other's parts.
+The file is read once: every part is digested for the sha256 of the whole while earlier ones are sent, and for the
+md5 that its ETag must be; at the end the ETag of the whole must be that of the parts. An upload that broke off (kill
+-9, power) stays in the bucket, invisible and billed. The next upload of the same key searches for it: if its parts have
+the right md5, they are kept and the rest is sent; any other upload is aborted. An error aborts, too. So two
+simultaneous uploads of one file can abort each other: the one that lost its upload starts over, and finds the object or
+the other's parts.
 
 Memory: PARTS_IN_FLIGHT buffers of one part.
 """
@@ -42,16 +43,16 @@ log = logging.getLogger(__name__)
 
 
 def part_size(size_bytes: int) -> int:
-    """Bytes of every part but the last: 8 MiB, or whole MiB more where there would be too many."""
+    """Bytes of every part but the last: 8 MiB, or whole MiB more if there would be too many."""
     whole_mib = -(-size_bytes // (MOST_PARTS << 20))
     return max(PART_BYTES, whole_mib << 20)
 
 
 def upload_in_parts(store: S3Store, source: Path, name: str, sha256: str) -> bool:
-    """Send a local file as the parts of one upload; finishes a broken-off upload of the same bytes.
+    """Send a local file as the parts of one upload; completes an interrupted upload of the same bytes.
 
-    Whether the store's own checksum (the ETag) has been compared with ours. UploadGoneError if others ended
-    UPLOADS_BEGUN of them.
+    Returns whether the store's own checksum (the ETag) was compared with ours. UploadGoneError if others ended
+    UPLOADS_BEGUN uploads.
     """
     for attempt in range(UPLOADS_BEGUN):
         try:
@@ -90,11 +91,11 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
             return there[number], md5.digest()
 
         def once() -> str:
-            done = store.client.upload_part(
+            response = store.client.upload_part(
                 **named, PartNumber=number, Body=data, **content_md5(store, data, md5.digest())
             )
-            store.require_etag(done, md5.hexdigest(), where)
-            return f'"{etag_value(done["ETag"])}"'
+            store.require_etag(response, md5.hexdigest(), where)
+            return f'"{etag_value(response["ETag"])}"'
 
         etag = store.call("write", f"{where} part {number}", once)
         store.traffic.add(bytes_sent=len(data))
@@ -111,7 +112,9 @@ def _upload_once(store: S3Store, source: Path, name: str, sha256: str) -> bool:
 
 
 def content_md5(store: S3Store, data: bytes | bytearray, md5: bytes | None = None) -> dict[str, str]:
-    """The header that lets the store check what it gets. Without TLS the SDK signs the sha256 of it, which does so."""
+    """The header that lets the store check the content. Without TLS the SDK signs its sha256, which has the same
+    effect.
+    """
     if not store.client.meta.endpoint_url.startswith("https"):
         return {}
     return {"ContentMD5": base64.b64encode(md5 or hashlib.md5(data, usedforsecurity=False).digest()).decode()}
@@ -141,8 +144,9 @@ def _each_part(source: Path, part_bytes: int, parts: int, send: Any) -> tuple[li
 
 
 def send_in_parts(store: S3Store, source: Path, name: str) -> None:
-    """Send a local file under a name that nobody else writes, and whose readers compare its bytes with digests of their
-    own: none is recorded here, and an upload that broke off is not gone on with.
+    """Send a local file under a name that no other process writes, and whose readers have digests of their own.
+
+    So no digest is recorded here, and an interrupted upload is not resumed.
     """
     size = source.stat().st_size
     where, part_bytes = store.location(name), part_size(size)
@@ -166,7 +170,7 @@ def send_in_parts(store: S3Store, source: Path, name: str) -> None:
 
 
 def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> None:
-    """Copy an object inside its bucket by ranges, which has no limit but S3's 5 TiB; its recorded sha256 goes along."""
+    """Copy an object inside its bucket by ranges, up to S3's limit of 5 TiB; its recorded sha256 is copied, too."""
     where, sha256 = store.location(new_name), store.digest(name)
     names = {"Bucket": store.bucket, "Key": store.key(new_name)}
     metadata = {DIGEST_KEY: sha256} if sha256 else {}
@@ -187,7 +191,7 @@ def copy_in_parts(store: S3Store, name: str, new_name: str, size_bytes: int) -> 
 
 
 def _send_each(store: S3Store, named: dict[str, str], send: Any, parts: int, sha256: str | None) -> None:
-    """Make the object of what `send(number)` answers for each of its parts."""
+    """Complete an upload with the results of `send(number)` for each part."""
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             sent = list(pool.map(send, range(1, parts + 1)))
@@ -208,7 +212,7 @@ def _begun(store: S3Store, names: dict[str, str], verb: str, metadata: dict[str,
 
 
 def _require_same(source: Path, got: str, sha256: str) -> None:
-    """Nothing becomes visible that is not the file of the receipt."""
+    """VerificationError, before the object becomes visible, if the file is not that of the receipt."""
     if got != sha256:
         raise changed_before_upload(source, sha256)
 
@@ -216,13 +220,13 @@ def _require_same(source: Path, got: str, sha256: str) -> None:
 def _complete(
     store: S3Store, named: dict[str, Any], sent: list[dict[str, Any]], where: str, etag: str, sha256: str | None
 ) -> bool:
-    """Make the object of its parts; whether its ETag is theirs (some servers answer another kind of ETag)."""
+    """Complete an upload; returns whether the ETag is that of the parts (some servers return another kind)."""
 
     def complete() -> bool:
         try:
             done = store.client.complete_multipart_upload(**named, MultipartUpload={"Parts": sent})
         except store.client.exceptions.ClientError as error:
-            # An answer that was lost: the upload is complete, and the object is what says so.
+            # The answer may have been lost: then the upload is complete, and only the object shows it.
             if error.response["Error"]["Code"] != "NoSuchUpload" or not _is_there(store, named, etag, sha256):
                 raise
             return False
@@ -235,8 +239,9 @@ def _complete(
 
 
 def _is_there(store: S3Store, named: dict[str, Any], etag: str, sha256: str | None) -> bool:
-    """Whether the object is what the upload would have made. Another upload of the same file may have aborted it, or
-    be about to give the object its metadata (rclone's server does so after the object can be seen).
+    """Whether the object is that of this upload. Another upload of the same file may have aborted it, or may not have
+    set
+    the object's metadata yet (rclone's server does so after the object becomes visible).
     """
     try:
         head = store.client.head_object(Bucket=named["Bucket"], Key=named["Key"])
@@ -249,7 +254,7 @@ def _is_there(store: S3Store, named: dict[str, Any], etag: str, sha256: str | No
 
 
 class Unfinished(NamedTuple):
-    """An upload in parts that was begun, and neither completed nor aborted; when, in the store's seconds."""
+    """An upload in parts that is neither completed nor aborted. `begun_at`: seconds since 1970 by the store's clock."""
 
     key: str
     upload: str
@@ -265,7 +270,7 @@ def unfinished(store: S3Store, prefix: str) -> list[Unfinished]:
         try:
             answer = store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix, **behind)
         except store.client.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's way to say that there are none
+            if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's answer if there are none
                 return [], None
             raise
         rows = [
@@ -281,7 +286,7 @@ def unfinished(store: S3Store, prefix: str) -> list[Unfinished]:
 
 
 def abort_unfinished(store: S3Store, prefix: str, *, keep: str) -> int:
-    """Abort every unfinished upload of keys that begin with `prefix` and not with `keep`; how many there were."""
+    """Abort every unfinished upload of keys that begin with `prefix` and not with `keep`; returns how many."""
     uploads = [upload for upload in unfinished(store, prefix) if not upload.key.startswith(keep)]
     for upload in uploads:
         abort(store, upload)
@@ -294,7 +299,7 @@ def abort(store: S3Store, upload: Unfinished) -> None:
 
 
 def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: range) -> tuple[str | None, dict[int, str]]:
-    """(upload to go on with or None, ETags of its good parts by number); all other uploads of this key are aborted."""
+    """(upload to resume or None, ETags of its good parts by number); all other uploads of this key are aborted."""
     chosen: tuple[str | None, dict[int, str]] = (None, {})
     for key, upload, _ in unfinished(store, names["Key"]):
         if key != names["Key"]:
@@ -309,7 +314,7 @@ def _broken_off(store: S3Store, names: dict[str, str], content: Any, parts: rang
 
 
 def _good_parts(store: S3Store, named: dict[str, Any], content: Any, parts: range) -> dict[int, str]:
-    """ETags of an upload's parts if each is the md5 of ours; none at all if one is not, or has no place in ours."""
+    """ETags of an upload's parts by number if each is the md5 of ours; empty if one differs, or is beyond our parts."""
     where = f"s3://{named['Bucket']}/{named['Key']}"
     good: dict[int, str] = {}
     marker: int | None = 0
@@ -331,7 +336,7 @@ def _good_parts(store: S3Store, named: dict[str, Any], content: Any, parts: rang
 
 
 def _abort(store: S3Store, named: dict[str, Any]) -> None:
-    """Abort an upload; one that is gone is as good. What cannot be aborted now is found by the next upload."""
+    """Abort an upload, unless it is gone. One that cannot be aborted now is found by the next upload."""
     where = f"s3://{named['Bucket']}/{named['Key']}"
     try:
         store.call("abort an upload of", where, lambda: store.client.abort_multipart_upload(**named))

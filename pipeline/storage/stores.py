@@ -1,4 +1,4 @@
-"""The interface: one protocol, four stores."""
+"""The interface of stores: one protocol with four implementations."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Store(Protocol):
         """One file, or None if there is none of that name."""
 
     def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:
-        """The bytes [first, last) of a file, all of them. SourceError if it has no longer this identity."""
+        """The bytes [first, last) of a file, all of them. SourceError if it no longer has this identity."""
 
     def open(self, name: str) -> BinaryIO:
         """A seekable binary stream over the file's bytes, all of one identity. SourceError if there is no file."""
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
-        """What the store knows of the whole content, maybe nothing. SourceError if it has no longer this identity."""
+        """The store's checksums of the whole content, possibly none. SourceError if it no longer has this identity."""
 
     def own_checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
-        """Of these, what the store has computed itself from the bytes that it holds, not what a writer said of them."""
+        """Those `checksums` that the store computed from its own bytes, without those that a writer stated."""
 
     def digest(self, name: str) -> str | None:
         """The sha256 of the file as the store holds it, or None if there is no such file or no digest is known."""
@@ -47,25 +47,25 @@ class Store(Protocol):
         """Whether `name` has this sha256 and the store's own checksum of it agrees with the local file."""
 
     def receive(self, source: Path, name: str, sha256: str) -> None:
-        """Copy a local file to `name`, whole or not at all, and make sure that it has this sha256 there."""
+        """Copy a local file to `name`, whole or not at all, and verify its sha256 there."""
 
     def receive_bytes(self, content: bytes, name: str) -> None:
         """Write a small file, whole or not at all."""
 
     def copy(self, name: str, new_name: str) -> None:
-        """Give a file of the store a second name, whole or not at all: no byte travels. In folders it is a link."""
+        """Duplicate a file within the store, whole or not at all, without a transfer. In folders it is a hard link."""
 
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if there is none."""
 
     def remove_unfinished(self, *, keep: str) -> int:
-        """Remove what uploads left that were killed, of names that do not begin with `keep`; how much of it."""
+        """Remove remains of killed uploads of names that do not begin with `keep`; returns how many."""
 
 
 def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> Store:
     """The store of a folder, an ``s3://bucket/prefix``, a ``gs://bucket/prefix`` or ``hf://datasets/owner/name``.
 
-    What it moves is counted in `traffic`. ConfigError for an address with credentials in it, which is not repeated.
+    Its transfers are counted in `traffic`. ConfigError for a URL with credentials, which is not quoted.
     """
     traffic = traffic or Traffic()
     require_no_credentials(location, endpoint_url)
@@ -103,5 +103,5 @@ def open_location(
 
 
 def is_local(location: str) -> bool:
-    """Whether a location is a path of this machine."""
+    """Whether a location is a local path."""
     return "://" not in location

@@ -1,15 +1,14 @@
 """Fetching files from a store: parallel ranged parts, written and digested in order, resumed after a break.
 
-Every part is written, and added to each digest, at the same time: sha256 takes 0.7 s a GB, md5 1.7 s, the page cache
-0.7 s, and one after another they would be slower than the wire. The XXH3-128 that tells later steps whether the local
-copy is still this one takes 0.05 s.
+Every part is written and digested concurrently: sha256 takes 0.7 s per GB, md5 1.7 s, the page cache 0.7 s, and in
+sequence they would be slower than the wire. The XXH3-128, by which later steps check the local copy, takes 0.05 s.
 
-What has arrived lies in one growing file beside its final name. A later run digests it again and goes on behind it;
-only a file whose whole content the store has a checksum of is gone on with, so that a page that never reached the disk
-is noticed. A file that does not have the store's checksum is fetched once more from its beginning, then refused. What
-the store has no checksum of, as of a part of a file, is read twice (twice.py).
+Arrived parts are in one growing file beside its final name. A later run digests it again and resumes after it, but only
+if the store has a checksum of the whole file, so that a page that never reached the disk is noticed. A file that does
+not match the store's checksum is fetched once more from its beginning, then refused. Bytes without a checksum of the
+store, such as a part of a file, are read twice (twice.py).
 
-Memory: PARTS_IN_FLIGHT parts of 8 MiB, and twice THREADS more where each is read twice.
+Memory: PARTS_IN_FLIGHT parts of 8 MiB, and twice THREADS more if each is read twice.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Ranges = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be fetched: a file of `identity`, all of its `size_bytes` or only `pieces` [(offset, size), ...]."""
+    """A file of `identity` to fetch: all of its `size_bytes` or only `pieces` [(offset, size), ...]."""
 
     name: str
     size_bytes: int
@@ -60,9 +59,9 @@ class Wanted:
 
 
 def fetch(store: Store, wanted: Wanted, path: Path, partial: Path) -> Checksum:
-    """Fetch a file into `path` by way of `partial`, which an earlier run may have left; our checksum of what arrived.
+    """Fetch a file into `path` by way of `partial`, which an earlier run may have left; returns our checksum.
 
-    SourceError if the file is no longer the wanted one; ChecksumMismatchError if it arrived wrong twice.
+    SourceError if the file's identity has changed; ChecksumMismatchError if it arrived damaged twice.
     """
     stated = _stated(store, wanted)
     read = _reader(store, wanted) if stated else _double_reader(store, wanted)
@@ -76,9 +75,9 @@ def fetch(store: Store, wanted: Wanted, path: Path, partial: Path) -> Checksum:
 
 
 def digest_windows(store: Store, wanted: Wanted) -> tuple[Checksum, list[str]]:
-    """Our checksum of a file that is not kept, and of each of its `ranges()`, with which every later read is compared.
+    """Our checksum of a file that is not kept, and digests of its `ranges()`, with which every later read is compared.
 
-    Raises as `fetch` does. What the store has no checksum of is read once here: the later reads are the second time.
+    Raises as `fetch` does. Without a checksum of the store it is read once here: later reads are the second time.
     """
     stated = _stated(store, wanted)
     read = _reader(store, wanted)
@@ -97,8 +96,9 @@ def digest_windows(store: Store, wanted: Wanted) -> tuple[Checksum, list[str]]:
 
 @contextmanager
 def open_once(store: Store, wanted: Wanted) -> Iterator[BinaryIO]:
-    """A whole file for one pass that keeps nothing of it; ChecksumMismatchError on leaving, once all of it was read, if
-    it is not what the store says. What a store has no checksum of is read twice; on this machine's disks nothing is.
+    """A whole file for one pass that keeps nothing of it. A remote file without a checksum of the store is read twice.
+
+    ChecksumMismatchError on leaving, if all of it was read and does not match the store's checksum.
     """
     stated = _stated(store, wanted)
     once = bool(stated) or is_local(store.folder)
@@ -120,7 +120,7 @@ def _double_reader(store: Store, wanted: Wanted) -> ReadRange:
 
 
 def _stated(store: Store, wanted: Wanted) -> tuple[Checksum, ...]:
-    """The store's checksum to compare with, if it has one of all that is wanted."""
+    """The store's checksum to compare with, if it has one of the whole content."""
     stated = most_telling(store.checksums(wanted.name, identity=wanted.identity)) if wanted.pieces is None else ()
     store.traffic.add(without_checksum=not stated)
     return stated
@@ -149,7 +149,7 @@ def _fetch_once(store: Store, read: ReadRange, wanted: Wanted, partial: Path, st
 
 
 def _require_stated(store: Store, wanted: Wanted, verifier: Verifier) -> None:
-    """ChecksumMismatchError if what was read is not what the store says."""
+    """ChecksumMismatchError if the content does not match the store's checksum."""
     if wrong := verifier.contradicted():
         raise ChecksumMismatchError(
             "a downloaded file does not match the store's checksum",
@@ -160,7 +160,7 @@ def _require_stated(store: Store, wanted: Wanted, verifier: Verifier) -> None:
 
 
 def _whole_parts(ranges: Ranges, size_bytes: int) -> tuple[int, int]:
-    """(parts that lie whole in the first `size_bytes`, their bytes)."""
+    """(number of parts that are complete in the first `size_bytes`, their bytes)."""
     parts = total = 0
     for first, last in ranges:
         if total + last - first > size_bytes:
@@ -170,7 +170,7 @@ def _whole_parts(ranges: Ranges, size_bytes: int) -> tuple[int, int]:
 
 
 def _parts(read: ReadRange, ranges: Ranges) -> Iterator[bytes]:
-    """The parts in order; while one is used, the next PARTS_IN_FLIGHT - 1 are on their way."""
+    """The parts in order; while one is used, the next PARTS_IN_FLIGHT - 1 are in flight."""
     if len(ranges) == 1:
         yield read(*ranges[0])
         return

@@ -1,8 +1,8 @@
-"""What no checksum of the store covers is requested twice, and both answers must be equal.
+"""Requests twice what no checksum of the store covers; both answers must be equal.
 
-Listings have no checksum, and one wrong byte in a page can lose a file, or all later pages, without a trace. Nor have
-ranges of an object: its checksum is of the whole. One wrong answer is noticed so, whatever made it; the price is that
-as many bytes go over the wire again.
+Listings have no checksum, and one wrong byte in a page can lose a file, or all later pages, without a trace. Ranges of
+an object have none, either: its checksum is of the whole. So one wrong answer is noticed, whatever its cause; the price
+is twice the bytes on the wire.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ ReadRange = Callable[[int, int], bytes]
 
 
 def read_twice(read_range: ReadRange, *, where: str, traffic: Traffic) -> ReadRange:
-    """The same, read once more by two requests for other ranges, so that nothing kept of the first can answer them.
+    """`read_range` with every range read once more, by two requests for its halves, so that no cache of the first can
+    answer.
 
-    Unequal bytes are read again; ChecksumMismatchError if they are unequal then, too.
+    If the bytes differ, both reads are repeated; ChecksumMismatchError if they differ again.
     """
 
     def once(first: int, last: int) -> bytes:
@@ -39,7 +40,7 @@ def read_twice(read_range: ReadRange, *, where: str, traffic: Traffic) -> ReadRa
 
 
 def listed_twice(listing: Callable[[], Iterator[StoredFile]], where: str) -> Iterator[StoredFile]:
-    """The files of two listings that go side by side, each by its own pages; StoreUnavailableError at a difference."""
+    """The files of two concurrent listings, each with its own pages; StoreUnavailableError at a difference."""
     for first, other in zip_longest(listing(), listing()):
         if first is None or first != other:
             raise StoreUnavailableError(

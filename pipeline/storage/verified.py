@@ -15,11 +15,11 @@ from corpusmill.storage.ranged import SeekableFile
 READ_BYTES = 1 << 20
 
 Pieces = Sequence[tuple[int, int]]
-"""(offset, size) of stretches of a file, read one after another as if they were one file."""
+"""(offset, size) of pieces of a file, read one after another as if they were one file."""
 
 
 class PiecesFile(SeekableFile):
-    """Stretches of a stream, one after another; closing it leaves the stream open."""
+    """Pieces of a stream, one after another; closing it leaves the stream open."""
 
     def __init__(self, stream: BinaryIO, pieces: Pieces) -> None:
         super().__init__(sum(size for _, size in pieces))
@@ -38,7 +38,7 @@ class PiecesFile(SeekableFile):
 
 
 class HashingFile(io.RawIOBase):
-    """A raw file that digests what is read, in order; it cannot seek."""
+    """A raw file that digests all bytes read, in order; it cannot seek."""
 
     def __init__(self, file: io.RawIOBase, verifier: Verifier) -> None:
         self._file = file
@@ -58,8 +58,8 @@ class HashingFile(io.RawIOBase):
 
 @contextmanager
 def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces | None = None) -> Iterator[BinaryIO]:
-    """Open a file, or pieces of it, for one pass; on leaving, what is left is read and SourceError raised if the
-    checksum of all of it is another. SourceError for a file that is gone, too.
+    """Open a file, or pieces of it, for one pass. On leaving, the rest is read, and SourceError raised if the checksum
+    differs. SourceError for a missing file, too.
     """
     try:
         opened = path.open("rb", buffering=0)
@@ -91,7 +91,7 @@ def open_verified(path: Path, expected: Checksum, *, name: str, pieces: Pieces |
 
 
 def pieces_checksum(path: Path, pieces: Pieces) -> Checksum:
-    """Our own of stretches of a file, one after another; of the whole file if there is one that covers it."""
+    """Our own checksum of pieces of a file, in order; equal to that of the whole file if one piece covers it."""
     verifier = Verifier((), sum(size for _, size in pieces))
     with path.open("rb", buffering=0) as file:
         stream = PiecesFile(cast(BinaryIO, file), pieces)
@@ -101,7 +101,7 @@ def pieces_checksum(path: Path, pieces: Pieces) -> Checksum:
 
 
 def matches_file(path: Path, stated: Iterable[Checksum]) -> bool:
-    """Whether a local file has every one of these checksums; one pass over it, none if there are none."""
+    """Whether a local file has all of these checksums; one pass over it, none without checksums."""
     checksums = tuple(stated)
     if not checksums:
         return True
@@ -111,7 +111,7 @@ def matches_file(path: Path, stated: Iterable[Checksum]) -> bool:
 
 
 def changed_before_upload(source: Path, sha256: str) -> VerificationError:
-    """The error for a local file that is not the one whose sha256 was recorded."""
+    """The error for a local file that no longer has its recorded sha256."""
     return VerificationError(
         "a file to upload differs from its receipt",
         where=source,

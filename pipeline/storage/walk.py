@@ -1,8 +1,8 @@
 """Files below a folder of this machine, and globs: one rule on links for every command.
 
 Links are followed, to files as to folders. Each file and folder may be reached in one way only: a second way would read
-its documents twice, so it is an error. A link that leads back to a folder that it lies in is not followed: what is
-there is read already. A link that leads nowhere is an error: what it meant would be missing in silence.
+its documents twice, so it is an error. A link to a folder that contains it is not followed: its content
+is read already. A dangling link is an error: its target would be silently missing.
 """
 
 from __future__ import annotations

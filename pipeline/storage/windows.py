@@ -1,7 +1,7 @@
 """A file of a store that is read more than once and never kept: every read is compared with the first.
 
-The first read (transfers.digest_windows) leaves the XXH3-128 of every window of 8 MiB. Later reads are of whole
-windows, at any place and in any order: a wrong answer is noticed before a byte of it is used, and asked for again.
+The first read (transfers.digest_windows) yields the XXH3-128 of every window of 8 MiB. Later reads are of whole
+windows, in any order: a wrong answer is noticed before a byte of it is used, and requested again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Added tokens: which of them gigatoken matches as tokenizers does, and which strings send a document to tokenizers.
+"""Decides which added tokens gigatoken matches as tokenizers does, and which strings send a document to tokenizers.
 
 tokenizers cuts added tokens out of a text in two passes (added_vocabulary.rs): those with `normalized: false` out of
 the raw text, then the others out of its normalized form; in each pass the leftmost longest match wins. A special token
-that is to stay text still wins its pass before it is skipped, so it hides tokens that it overlaps.
+that stays text still wins its pass before it is skipped, so it hides tokens that it overlaps.
 
-A text that holds none of the strings is one piece for both libraries, so the rule is about strings alone:
+A text without any of the strings is one piece for both libraries, so only strings matter:
 
     native    tokens of one pass, found anywhere, without conditions on what stands around them: gigatoken has them
     guarded   all others, and special tokens that overlap a native one: a document with such a string goes to tokenizers
@@ -23,7 +23,7 @@ from corpusmill.tokens.strings import StringFinder
 
 @dataclass(frozen=True)
 class AddedTokens:
-    """`native` as they stand in the tokenizer.json; the finders' strings are of raw and of normalized text."""
+    """`native`: as in the tokenizer.json; the finders search raw and normalized text."""
 
     native: list[dict[str, Any]]
     raw: StringFinder
@@ -33,7 +33,7 @@ class AddedTokens:
 def sort_added_tokens(
     reference: HuggingFaceReference, normalize: Callable[[str], str] | None, *, parse_special: bool
 ) -> AddedTokens | str:
-    """What to do with each added token of a tokenizer.json; a reason if one cannot be looked for.
+    """The treatment of each added token of a tokenizer.json; a reason (str) if one cannot be searched for.
 
     `normalize` is the whole normalizer where it is applied before gigatoken, None where there is none or gigatoken
     applies it itself (SentencePiece).
@@ -60,7 +60,7 @@ def sort_added_tokens(
             raw.add(content)
         elif normalize:
             normalized.add(normalize(content))
-        else:  # spaces become marks in text and token alike: what lies between two of them stays as it is
+        else:  # spaces become marks in text and token alike; text between them does not change
             raw.add(max(content.replace(MARK, " ").split(" "), key=len))
     if "" in raw | normalized:
         return "an added token is exactly what its normalizer makes of spaces"
@@ -68,9 +68,9 @@ def sort_added_tokens(
 
 
 def _is_plain(token: dict[str, Any], reference: HuggingFaceReference) -> bool:
-    """Whether a token is matched anywhere, takes no spaces with it, and has the id that the file says.
+    """Whether a token is matched anywhere, takes no spaces with it, and has the id that the file states.
 
-    tokenizers gives an added token its model's id, or the next one that is free, whatever the file says.
+    tokenizers gives an added token its model's id, or the next free one, whatever id the file states.
     """
     vocabulary = reference.description["model"]["vocab"]
     ids = {token["id"], reference.id_of(token["content"]), vocabulary.get(token["content"], token["id"])}

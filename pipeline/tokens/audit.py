@@ -1,12 +1,11 @@
-"""The audit: ids compared with those of the library that defines them, on a sample of the dataset and on tricky text.
+"""The audit: compares ids with those of the library that defines them, on a sample of the dataset and on tricky text.
 
 For every document: the written ids are below the vocabulary's size and fit the shard's dtype; they equal the
-reference's; and where the tokenizer promises it, decoding gives the text back. The first difference raises; nothing is
-averaged away.
+reference's; and if the tokenizer promises it, decoding returns the text. The first difference raises VerificationError.
 
 The reference is 10 to 20 times slower than the engine, and needs 10 bytes of memory per byte of text. So a document
-longer than a window is held to it in two steps, but for one document in 64: the engine gives the written ids again
-for all of it, and the reference gives the engine's for a window at a random place in it. The 64th is compared
+longer than a window is compared in two steps, except one document in 64: the engine must produce the written ids again
+for all of it, and the reference the engine's ids for a window at a random place in it. The 64th is compared
 whole, unless it is longer than 1 MiB.
 
 Price: the engine's speed over the long documents of the sample, the reference library's (tiktoken 5 to 17 MB/s,
@@ -38,12 +37,12 @@ BATCH_BYTES = 2 << 20
 SHOWN_IDS = 12
 SHOWN_CHARACTERS = 80
 
-Sampled = tuple[str, bytes, NDArray[Any]]  # where a document is from, its text as it was tokenized, its ids
+Sampled = tuple[str, bytes, NDArray[Any]]  # origin of a document, its text as tokenized, its ids
 
 
 @dataclass(frozen=True)
 class Audited:
-    """The sample's documents, bytes and tokens; what of it the reference read; how many texts decoded to themselves."""
+    """The sample's documents, bytes and tokens; the bytes that the reference encoded; round trips."""
 
     documents: int = 0
     text_bytes: int = 0
@@ -67,7 +66,7 @@ def sample_ordinals(shard: int, documents: int, wanted: int) -> NDArray[np.int64
 
 
 def audit_documents(documents: Iterable[Sampled], tokenizer: Tokenizer, *, short_bytes: int = WINDOW_BYTES) -> Audited:
-    """Compare (where from, text, ids as written); VerificationError at the first difference.
+    """Compare (origin, text, ids as written); VerificationError at the first difference.
 
     A text of at most `short_bytes` is always compared whole.
     """
@@ -100,7 +99,7 @@ def _batches(documents: Iterable[Sampled]) -> Iterator[list[tuple[int, Sampled]]
 
 
 def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer, short_bytes: int) -> list[Sampled]:
-    """What of a batch the reference has to give again: whole documents, and windows of those it does not read whole."""
+    """The texts of a batch for the reference: whole documents, and windows of those that it does not encode whole."""
     long = [
         document
         for number, document in batch
@@ -125,7 +124,7 @@ def _comparisons(batch: list[tuple[int, Sampled]], tokenizer: Tokenizer, short_b
 
 
 def _window(where: str, text: bytes) -> tuple[str, bytes]:
-    """(where from, WINDOW_BYTES of whole characters) at a place in a long document that only `where` decides."""
+    """(origin, WINDOW_BYTES of whole characters) of a long document, at a place derived from `where`."""
     word = int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "little")
     first = word % (len(text) - WINDOW_BYTES + 1)
     last = first + WINDOW_BYTES
@@ -154,7 +153,7 @@ def _require_fit(tokenizer: Tokenizer, documents: list[Sampled]) -> None:
 
 
 def _compare(tokenizer: Tokenizer, documents: list[Sampled]) -> int:
-    """Texts and their ids against the reference: how many of the texts had to come back, and did."""
+    """Compare texts and their ids with the reference; returns how many texts had to decode to themselves, and did."""
     reference = tokenizer.reference
     expected = [reference.encode(text) for _, text, _ in documents]
     unequal = _first_unequal([ids for _, _, ids in documents], expected)
@@ -175,7 +174,7 @@ def _compare(tokenizer: Tokenizer, documents: list[Sampled]) -> int:
 
 
 def _first_unequal(rows: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> int | None:
-    """The place of the first row that is not equal to the other of its place; None if all are. As many of both."""
+    """The index of the first pair of unequal rows; None if all are equal. Both have the same number of rows."""
     if not rows or (
         list(map(len, rows)) == list(map(len, others)) and np.array_equal(np.concatenate(rows), np.concatenate(others))
     ):
@@ -185,7 +184,7 @@ def _first_unequal(rows: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]])
 
 
 def audit_tricky(tokenizer: Tokenizer) -> Audited:
-    """The engine on the fixed file of tricky strings, all in one batch and each of them whole."""
+    """Audit the engine on the fixed file of tricky strings, in one batch, each compared whole."""
     texts = tricky_texts()
     numbered = enumerate(zip(texts, _rows(texts, tokenizer), strict=True), start=1)
     named = [(f"{TRICKY.name}, string {number}", text, ids) for number, (text, ids) in numbered]

@@ -1,7 +1,7 @@
-"""What Unicode says of a text's characters: which are numbers, which may change when a text is normalized.
+"""Finds characters of texts by their Unicode properties: numbers, and characters that normalization may change.
 
-By Python's tables. Characters that these do not know yet may be numbers in newer ones, and nothing is promised of them.
-What they know is stable: Unicode never changes how an assigned character normalizes.
+Uses Python's tables. Characters that these do not have may be anything in newer tables: nothing is assumed of them.
+Assigned characters are stable: Unicode never changes how they normalize.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.kernels import inlined, kernel
+from corpusmill.words import load_word, zero_low_bytes
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 NUMBER, UNASSIGNED = 1, 2
 CHARACTERS = sys.maxunicode + 1
+PLANES = range(0x40000), range(0xE0000, 0xF0000)  # those between are empty, the others all for private use
+WORD_BYTES = 8
+NOT_ASCII = np.uint64(0x8080808080808080)
 HANGUL_VOWELS_AND_TAILS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))  # they compose by rule, not by table
 
 
@@ -27,15 +31,19 @@ HANGUL_VOWELS_AND_TAILS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))  # th
 def number_kinds() -> NDArray[np.uint8]:
     """uint8 (0x110000,): NUMBER (Unicode's Nd, Nl, No), UNASSIGNED, or 0."""
     kinds = {"Nd": NUMBER, "Nl": NUMBER, "No": NUMBER, "Cn": UNASSIGNED}
-    categories = map(unicodedata.category, map(chr, range(CHARACTERS)))
-    return np.fromiter((kinds.get(category, 0) for category in categories), np.uint8, CHARACTERS)
+    by_character = np.full(CHARACTERS, UNASSIGNED, np.uint8)
+    by_character[PLANES[-1].stop :] = 0
+    for plane in PLANES:
+        categories = map(unicodedata.category, map(chr, plane))
+        by_character[plane.start : plane.stop] = [kinds.get(category, 0) for category in categories]
+    return by_character
 
 
 @cache
 def changing_kinds(form: Form) -> NDArray[np.uint8]:
-    """uint8 (0x110000,): 0 for characters that normalizing leaves alone wherever they stand among others with a 0.
+    """uint8 (0x110000,): 0 for characters that normalization does not change in any context of others with a 0.
 
-    Those are not decomposed, do not move (combining class 0) and do not compose with what stands before them.
+    Those are not decomposed, do not move (combining class 0) and do not compose with preceding characters.
     """
     kinds = np.ones(CHARACTERS, np.uint8)
     composing = set(HANGUL_VOWELS_AND_TAILS)
@@ -50,10 +58,11 @@ def changing_kinds(form: Form) -> NDArray[np.uint8]:
 
 
 def holding_kind(texts: list[bytes], kinds: NDArray[np.uint8], kind: int) -> NDArray[np.bool_]:
-    """Of each text (valid UTF-8), whether it holds a character of a kind."""
+    """bool per text (UTF-8): whether it holds a character of `kind`; ASCII has no such character."""
     held = np.zeros(len(texts), np.bool_)
-    text = np.frombuffer(b"".join(texts), np.uint8)
-    _mark_kind(text, np.cumsum([len(text) for text in texts], dtype=np.int64), kinds, kind, held)
+    text = np.frombuffer(b"".join([*texts, bytes(WORD_BYTES)]), np.uint8)
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    _mark_kind(text, text.ctypes.data, ends, kinds, kind, held)
     return held
 
 
@@ -95,13 +104,18 @@ def character_at(text: Any, at: Any) -> Any:
 
 
 @kernel
-def _mark_kind(text: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
-    at = 0
+def _mark_kind(text: Any, address: Any, ends: Any, kinds: Any, kind: Any, held: Any) -> None:
+    """Reads eight bytes behind the last document."""
+    end = np.int64(0)
     for document in range(len(ends)):
-        end = ends[document]
+        at, end = end, ends[document]
         while at < end:
+            others = load_word(address + at) & NOT_ASCII
+            at += zero_low_bytes(others) if others else WORD_BYTES
+            if at >= end or not others:
+                continue
             character, size = character_at(text, at)
-            if kinds[character] == kind:
+            if character < len(kinds) and kinds[character] == kind:
                 held[document] = True
                 at = end
             else:

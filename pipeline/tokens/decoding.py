@@ -1,17 +1,17 @@
-"""Every document's ids decoded, and compared with the text that was encoded.
+"""Decodes every document's ids, and compares the bytes with the text that was encoded.
 
-A table has the bytes of every id, short ones in one entry of 16 bytes; a kernel compares an entry after the other with
-the text where it has to stand. A document whose bytes differ is looked at again:
+A table has the bytes of every id, short ones in one entry of 16 bytes; a kernel compares entry after entry with the
+text at its place. A document whose bytes differ is examined again:
 
     exact       its ids decode to its text
     normalized  its ids decode to its text as the tokenizer normalizes it (NFC of GPT-NeoX and Qwen)
-    unproven    neither, but the reference library gives the same ids: what was lost is the tokenizer's own doing
+    unproven    neither, but the reference library gives the same ids: the tokenizer itself loses information
     otherwise   TokenizerError: wrong ids, a wrong vocabulary, or damage
 
-Decoding shows that no byte of a document was lost, doubled or changed; it does not show that the ids are those the
-reference would choose (` a` + `b` decodes as ` ab` does): that is the audit's (audit.py).
+Decoding shows that no byte of a document was lost, doubled or changed; it does not show that the ids are those that
+the reference would choose (` a` + `b` decodes as ` ab` does): the audit does (audit.py).
 
-Price: some 2 ns a token; 32 bytes and the token's own an id of the vocabulary; making the table takes 0.1 s.
+Price: about 2 ns per token; 32 bytes per id of the vocabulary, and its token's bytes; making the table takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from corpusmill.tokens.references import Reference
 from corpusmill.words import load_byte, load_word, prefetch
 
 ENTRY_BYTES = 16
-SHORT_BYTES = ENTRY_BYTES - 1  # tokens of at most so many bytes fit in an entry: 99.7 % of English text
+SHORT_BYTES = ENTRY_BYTES - 1  # tokens of at most this many bytes fit in an entry: 99.7 % of English text
 LONG = 255
 STEP = 4
-AHEAD_TOKENS = 64  # the table does not stay in a first cache: its entries are asked for so far ahead
+AHEAD_TOKENS = 64  # the table does not fit the L1 cache: its entries are prefetched this far ahead
 MASKS = np.tri(ENTRY_BYTES, ENTRY_BYTES, -1, np.uint8) * np.uint8(255)
-"""uint8 (16, 16): row n leaves the first n bytes of an entry."""
+"""uint8 (16, 16): row n keeps the first n bytes of an entry."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TokenTable:
 
     entries  uint8 (ids, 16): the bytes of a short token, in byte 15 its length; LONG there for all others
     lengths  int64 (ids,), -1 for an id that no token has
-    starts   int64 (ids,): where its bytes begin in `spelled`, uint8
+    starts   int64 (ids,): where the id's bytes begin in `spelled`, uint8
     """
 
     entries: NDArray[np.uint8]
@@ -80,7 +80,7 @@ def token_table(tokens: dict[int, bytes], vocabulary_size: int) -> TokenTable:
 
 
 class Decoder:
-    """Compares documents with their ids, and counts how each was shown to be right; without a table none can be.
+    """Compares documents with their ids, and counts the kinds of agreement; without a table all are unproven.
 
     `counts`: documents_normalized and documents_unproven; all others decoded exactly.
     """
@@ -111,7 +111,7 @@ class Decoder:
             document += 1
 
     def _explain(self, text: bytes, ids: NDArray[Any], document: int) -> None:
-        assert self._table is not None  # noqa: S101 (only then anything was compared)
+        assert self._table is not None  # noqa: S101 (nothing is compared without a table)
         if self._table.decode(ids) == self._reference.normalized(text):
             self.counts["documents_normalized"] += 1
         elif np.array_equal(self._reference.encode(text), ids):

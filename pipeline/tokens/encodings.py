@@ -13,18 +13,18 @@ from corpusmill.tokens.ranks import read_ranks
 
 
 class _SourceKnownError(Exception):
-    """Carries what an encoding's constructor asks its loader for."""
+    """Carries the arguments with which an encoding's constructor calls its loader."""
 
 
 @cache
 def published_source(name: str) -> tuple[str, str | None]:
     """(address, expected sha256) of an encoding's ranks, as tiktoken's own constructor names them."""
 
-    def asked(url: str, expected_hash: str | None = None) -> dict[bytes, int]:
+    def ranks_of(url: str, expected_hash: str | None = None) -> dict[bytes, int]:
         raise _SourceKnownError(url, expected_hash)
 
     try:
-        _constructed(name, asked)
+        _constructed(name, ranks_of)
     except _SourceKnownError as known:
         url, expected = known.args
         return url, expected
@@ -46,8 +46,8 @@ def published_special_tokens(name: str) -> dict[str, int]:
 def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[str, int]) -> Any:
     """A tiktoken.Encoding of a rank file's content and a split pattern (a regular expression).
 
-    Special tokens without an id are not known to a rank file, so they must be given. `path` is for messages alone:
-    tiktoken's own loader would look it up in a cache, keyed by the path, and give what the file once held.
+    Special tokens without an id are not known to a rank file, so they must be given. `path` is only for messages:
+    tiktoken's own loader would use a cache keyed by the path, and could return the file's earlier content.
     """
     import tiktoken
 

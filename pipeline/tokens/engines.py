@@ -1,7 +1,8 @@
-"""The engines: what turns batches of documents into ids. All give the ids of the reference library, or are refused.
+"""The engines, which encode batches of documents. All produce the ids of the reference library, or are refused.
 
-`auto` is gigatoken where the rule (fitness.py) lets a tokenizer through, else the reference library itself. Documents
-that gigatoken cannot vouch for (added.py) go to the reference library one by one.
+`auto` is corpusmill's own engine (pieces.py) or gigatoken if the rule (fitness.py) admits the tokenizer, else the
+reference library. Documents that gigatoken may encode differently (fast.py, added.py) go to the reference library one
+by one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
-from corpusmill.tokens.fast import Engine, fast_json_engine, gigatoken_engine, piece_engine
-from corpusmill.tokens.fitness import why_not_gigatoken_ranks
+from corpusmill.tokens.fast import Engine, fast_json_engine, fast_ranks_engine, piece_engine
+from corpusmill.tokens.fitness import why_not_characters, why_not_gigatoken_ranks
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ READS = {
 
 @dataclass(frozen=True)
 class LoadedEngine:
-    """An engine, the library's name, and why it is not gigatoken although any would do ("" if it is)."""
+    """An engine, its name, and the reason why auto chose the reference library ("" if it did not)."""
 
     name: str
     encode: Engine
@@ -41,7 +42,7 @@ class LoadedEngine:
 def load_engine(
     engine: str, name: str, file: VocabularyFile, reference: Reference, pattern_name: str, *, parse_special: bool
 ) -> LoadedEngine:
-    """An engine for a vocabulary; TokenizerError if it would not give the reference's ids, with the reason."""
+    """An engine for a vocabulary; TokenizerError, with the reason, if its ids would not be the reference's."""
     if engine not in ENGINES:
         raise TokenizerError("unknown engine", where=f"tokenizer.engine: {engine}", expected=", ".join(ENGINES))
     defining = READS[file.kind]
@@ -84,22 +85,22 @@ def _from_ranks(
 ) -> Engine | str:
     import gigatoken
 
-    reason = why_not_gigatoken_ranks(pattern_name, reference.ranks)
+    reason = why_not_gigatoken_ranks(pattern_name, reference.ranks) or why_not_characters()
     if reason:
         return reason
     # Without special tokens a literal "<|endoftext|>" in a document is text and cannot become the separator.
     special = reference.special_tokens if parse_special else {}
-    # It reads paths alone, and what lies at the vocabulary's may not be what was hashed any more.
+    # It reads only paths, and the file at the vocabulary's path may have changed since it was hashed.
     with tempfile.NamedTemporaryFile(suffix=".tiktoken") as copy:
         copy.write(file.content)
         copy.flush()
         try:
             loaded = gigatoken.Tokenizer.from_tiktoken(copy.name, pretokenizer=pattern_name, special_tokens=special)
-        except BaseException as error:  # ranks that no merges make let it panic, which is no Exception
+        except BaseException as error:  # ranks that no merges produce make it panic, which is a BaseException
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
             return "gigatoken cannot read its ranks"
-    return gigatoken_engine(loaded)
+    return fast_ranks_engine(reference, loaded)
 
 
 def _reference_engine(reference: Reference) -> Engine:

@@ -1,12 +1,13 @@
-"""gigatoken with a tokenizer.json, and tokenizers for the documents that it cannot vouch for.
+"""gigatoken with a tokenizer.json, and tokenizers for the documents that it may encode differently.
 
-What gigatoken does not do, or does by other tables, is done before it: normalizing, cutting at digits. It then gets a
-tokenizer.json without those steps.
+Steps that gigatoken lacks, or does by other tables, are done before it: normalization, cutting at digits. It then gets
+a tokenizer.json without those steps.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -27,13 +28,26 @@ from corpusmill.tokens.characters import (
     number_kinds,
     runs_of_kind,
 )
-from corpusmill.tokens.fitness import cuts_digits, merges_of, steps_of, why_not_gigatoken_json, why_not_pieces
-from corpusmill.tokens.references import BYTE_OF_CHARACTER, HuggingFaceReference
+from corpusmill.tokens.fitness import (
+    cuts_digits,
+    merges_of,
+    steps_of,
+    why_not_characters,
+    why_not_gigatoken_json,
+    why_not_pieces,
+)
+from corpusmill.tokens.references import BYTE_OF_CHARACTER, HuggingFaceReference, Reference
+from corpusmill.tokens.strings import StringFinder
 
 UNICODE_FORMS = get_args(Form)
 REMEMBERED_RUNS = 1 << 14
 
-FEW_TEXTS = 256  # that are encoded one by one: a batch comes as an awkward array, which takes 0.5 s to import
+FEW_TEXTS = 256  # a batch of at most this many texts is always encoded one by one
+ALONE_TEXTS = 1 << 15
+"""Texts that a process encodes one by one, each 2 us slower, before it imports awkward for batches, which takes 0.3 s:
+a process does not know whether it will be short.
+"""
+_alone = [0]  # of this process
 Rows = tuple[NDArray[np.uint32], NDArray[np.int64]]  # tokens back to back, tokens of each text
 
 
@@ -48,16 +62,18 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class FastEngine:
-    """An engine for documents behind the steps that are done for it, and the reference library for guarded documents.
+    """An engine with the steps that are done before it, and the reference library for guarded documents.
 
-    `normalize` is None where there is nothing to do before `encode`, which takes documents as they are normalized.
+    `normalize` is None if there is nothing to do before `encode`, which takes normalized documents. `cuts_by_kind`:
+    `encode` cuts where letters, numbers and others meet. Its Unicode is newer than the reference library's, so
+    documents with characters that Python's tables do not have go to the latter.
     """
 
-    reference: HuggingFaceReference
+    reference: Reference
     added: AddedTokens
     encode: Callable[[list[bytes]], Rows]
     normalize: Callable[[list[bytes]], list[bytes]] | None = None
-    cuts_digits: bool = False
+    cuts_by_kind: bool = True
 
     def __call__(self, texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
         guarded = self.added.raw.holding(texts)
@@ -65,7 +81,7 @@ class FastEngine:
         if self.normalize:
             ready = self.normalize(texts)
             guarded |= self.added.normalized.holding(ready)
-        if self.cuts_digits:
+        if self.cuts_by_kind:
             guarded |= holding_kind(ready, number_kinds(), UNASSIGNED)
         if not guarded.any():
             return *self.encode(ready), 0
@@ -80,25 +96,21 @@ class FastEngine:
         return tokens, lengths, len(slow)
 
 
-def gigatoken_engine(tokenizer: Any) -> Engine:
-    """A gigatoken tokenizer that vouches for every document."""
-
-    def encode(texts: list[bytes]) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
-        return *_encode_batch(tokenizer, texts), 0
-
-    return encode
+def fast_ranks_engine(reference: Reference, tokenizer: Any) -> FastEngine:
+    """A gigatoken tokenizer of a .tiktoken file: only characters send a document to the reference library."""
+    return FastEngine(reference, AddedTokens([], StringFinder(()), StringFinder(())), partial(_encode_batch, tokenizer))
 
 
 def fast_json_engine(reference: HuggingFaceReference, *, parse_special: bool) -> FastEngine | str:
-    """gigatoken with the reference's tokenizer.json, or why it would not give its ids."""
+    """gigatoken with the reference's tokenizer.json, or the reason (str) why its ids would differ."""
     import gigatoken
 
     description = reference.description
-    reason = why_not_gigatoken_json(description)
+    marks_spaces = bool(description["model"].get("byte_fallback"))
+    reason = why_not_gigatoken_json(description) or ("" if marks_spaces else why_not_characters())
     if reason:
         return reason
     kinds = {step["type"] for step in steps_of(description["normalizer"])}
-    marks_spaces = bool(description["model"].get("byte_fallback"))
     normalizes = bool(kinds) and not marks_spaces
     before = (lambda text: reference.normalized(text.encode()).decode()) if normalizes else None
     added = sort_added_tokens(reference, before, parse_special=parse_special)
@@ -117,7 +129,7 @@ def fast_json_engine(reference: HuggingFaceReference, *, parse_special: bool) ->
         simpler["pre_tokenizer"] = steps_of(description["pre_tokenizer"])[-1]
     try:
         tokenizer = gigatoken.Tokenizer.from_json(json.dumps(simpler))
-    except BaseException as error:  # its own refusals are of several classes, panics among them: they become ours
+    except BaseException as error:  # its refusals have several classes, panics included
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         return f"gigatoken says: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
@@ -126,12 +138,12 @@ def fast_json_engine(reference: HuggingFaceReference, *, parse_special: bool) ->
         added,
         partial(_encode_batch, tokenizer) if each_digit is None else partial(_encode_cut, tokenizer, each_digit),
         _normalizing(reference, kinds) if normalizes else None,
-        each_digit is not None,
+        not marks_spaces,
     )
 
 
 def piece_engine(reference: HuggingFaceReference, *, parse_special: bool) -> FastEngine | str:
-    """The reference's tokenizer.json encoded piece by piece, or why that would not give its ids."""
+    """An engine that encodes piece by piece, or the reason (str) why its ids would differ."""
     description = reference.description
     reason = why_not_gigatoken_json(description) or why_not_pieces(description)
     if reason:
@@ -147,14 +159,17 @@ def piece_engine(reference: HuggingFaceReference, *, parse_special: bool) -> Fas
         {token["content"]: token["id"] for token in added.native},
         prepends=len(steps_of(description["normalizer"])) > 1,
     )
-    return FastEngine(reference, added, engine)
+    return FastEngine(reference, added, engine, cuts_by_kind=False)
 
 
 def _reachable(model: dict[str, Any]) -> dict[str, Any]:
-    """A byte-level model without tokens that are not spelled in bytes, which no text ever becomes.
+    """A byte-level model without tokens that are not spelled in bytes, which no text ever produces.
 
-    gigatoken takes such a token for its UTF-8, so that it has two tokens of the same bytes, and uses one of them.
+    gigatoken would read such a token as UTF-8, and so have two tokens of the same bytes.
     """
+
+    if BYTE_OF_CHARACTER.keys() >= set("".join(model["vocab"])):
+        return model
 
     def spelled(token: str) -> bool:
         return BYTE_OF_CHARACTER.keys() >= set(token)
@@ -168,7 +183,7 @@ def _normalizing(reference: HuggingFaceReference, kinds: set[str]) -> Callable[[
 
     The others it leaves alone, and they do not compose with what stands before them (changing_kinds).
 
-    gigatoken's tables follow a newer Unicode than those of tokenizers: they order combining marks that came after
+    gigatoken's tables follow a newer Unicode than those of tokenizers: they order combining marks added after
     Unicode 9 differently (125 of them, U+07FD and U+0898 to U+089F among them).
     """
     form = next((form for form in UNICODE_FORMS if kinds == {form}), None)
@@ -202,8 +217,8 @@ def _encode_cut(tokenizer: Any, each_digit: bool, texts: list[bytes]) -> Rows:
 
 def _encode_pieces(tokenizer: Any, text: bytes, bounds: NDArray[np.int64]) -> Rows:
     """As _encode_batch, of the pieces of a text that end at `bounds[1:]`; where there are many, none becomes bytes."""
-    if len(bounds) - 1 <= FEW_TEXTS:
-        return _encode_batch(tokenizer, [text[first:last] for first, last in pairwise(bounds.tolist())])
+    if _one_by_one(len(bounds) - 1):
+        return _encode_each(tokenizer, [text[first:last] for first, last in pairwise(bounds.tolist())])
     import awkward
 
     characters = awkward.contents.NumpyArray(np.frombuffer(text, np.uint8), parameters={"__array__": "byte"})
@@ -214,8 +229,21 @@ def _encode_pieces(tokenizer: Any, text: bytes, bounds: NDArray[np.int64]) -> Ro
 
 
 def _encode_batch(tokenizer: Any, texts: list[bytes]) -> Rows:
-    if len(texts) > FEW_TEXTS:
-        return _rows_of(tokenizer.encode_batch(texts, parallel=False))
+    if _one_by_one(len(texts)):
+        return _encode_each(tokenizer, texts)
+    return _rows_of(tokenizer.encode_batch(texts, parallel=False))
+
+
+def _one_by_one(texts: int) -> bool:
+    if texts <= FEW_TEXTS:
+        return True
+    if "awkward" in sys.modules:
+        return False
+    _alone[0] += texts
+    return _alone[0] <= ALONE_TEXTS
+
+
+def _encode_each(tokenizer: Any, texts: list[bytes]) -> Rows:
     rows = [tokenizer.encode(text) for text in texts]
     return np.concatenate([np.empty(0, np.uint32), *rows]), np.array([len(row) for row in rows], np.int64)
 

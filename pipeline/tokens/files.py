@@ -16,7 +16,7 @@ SHARD_FILES = ("tokens", "ends", "source_ends", "token_shard.json", SUMMARY)
 
 @dataclass(frozen=True)
 class TokenizedFile:
-    """What one source file came to; `rejected` lines are not in the token shard, their reasons are counted."""
+    """The totals of one source file; `rejected`: lines that are not in the token shard, by reason."""
 
     source: str
     documents: int
@@ -28,7 +28,7 @@ class TokenizedFile:
 def write_file_shard(
     batches: Iterator[tuple[list[bytes], dict[str, int]]], source: str, tokenizer: Tokenizer, folder: Path
 ) -> TokenizedFile:
-    """Write the token shard of one file, its summary last: a folder without tokenized.json is not whole.
+    """Write the token shard of one file, its summary last: a folder without tokenized.json is incomplete.
 
     `batches`: texts of a batch of documents, and its rejected lines by reason.
     """
@@ -46,6 +46,6 @@ def write_file_shard(
             yield documents
 
     tokens = write_token_shard(map(tokenizer.encode, texts()), tokenizer, folder)
-    done = TokenizedFile(source, counts["documents"], counts["text_bytes"], tokens, dict(sorted(rejected.items())))
-    (folder / SUMMARY).write_text(json.dumps(asdict(done), indent=1, ensure_ascii=False) + "\n")
-    return done
+    tokenized = TokenizedFile(source, counts["documents"], counts["text_bytes"], tokens, dict(sorted(rejected.items())))
+    (folder / SUMMARY).write_text(json.dumps(asdict(tokenized), indent=1, ensure_ascii=False) + "\n")
+    return tokenized

@@ -1,9 +1,9 @@
-"""For which tokenizers gigatoken gives the reference library's ids: a rule, found by a test matrix.
+"""Decides for which tokenizers gigatoken produces the reference library's ids, by a rule found with a test matrix.
 
-tests/tokens/test_fitness.py runs every construct below through both libraries over tricky text: what the rule lets
-through must give equal ids, what it refuses was seen to differ (or is not read at all). What is not listed is refused.
+tests/tokens/test_fitness.py runs every construct below through both libraries over tricky text: admitted constructs
+must give equal ids, refused ones were seen to differ (or are not read at all). Constructs not listed are refused.
 
-gigatoken with a tokenizer.json (seen with gigatoken 0.10 and tokenizers 0.23):
+gigatoken with a tokenizer.json (tested with gigatoken 0.10 and tokenizers 0.23):
 
     exact      byte-level BPE split by ByteLevel's own pattern, after Digits too (digits.py), or by Split patterns that
                gigatoken knows; any normalizer, applied before by tokenizers (the two libraries' tables are of two
@@ -17,36 +17,43 @@ gigatoken with a tokenizer.json (seen with gigatoken 0.10 and tokenizers 0.23):
 
 gigatoken with a .tiktoken file: the published patterns that it knows, ranks without a hole.
 
-SentencePiece BPE whose every text is one word (no pre_tokenizer, or one that has nothing to cut at) is encoded piece by
-piece (pieces.py): where the two sides of no merge meet in two characters, no token covers both. That holds whatever the
-merges are; `why_not_pieces` requires what else it needs:
+Patterns cut where letters, numbers and others meet. gigatoken knows Unicode 17; tiktoken and tokenizers know Unicode 16
+and cut some 4,700 characters otherwise. A document with one that Python does not know goes to the reference library
+(fast.py); all others are cut equally (tests/tokens/test_unicode.py). A Python with a Unicode newer than 16 cannot
+identify them, so gigatoken is not used there.
 
-    every byte has a token          an unknown character joins other unknown ones beside it (fuse_unk)
+SentencePiece BPE whose every text is one word (no pre_tokenizer, or one that has nothing to cut at) is encoded piece by
+piece (pieces.py): where the two sides of no merge meet in two characters, no token covers both. That holds for any
+merges; `why_not_pieces` checks the other requirements:
+
+    every byte has a token          an unknown character merges with adjacent unknown ones (fuse_unk)
     no merge of byte tokens         they may join across characters, which a merge's sides do not show
     no ignore_merges                a whole text that is a token is that token
-    spaces become marks, no more    as pieces.py spells them
+    only spaces become marks        as pieces.py spells them
 """
 
 from __future__ import annotations
 
+import unicodedata
 from itertools import chain
 from typing import Any
 
+REFERENCES_UNICODE = 16
 MARK = "\u2581"  # SentencePiece's for a space
 MOST_TOKENS = (1 << 21) - 1  # and merges, so that two tokens and a merge's rank fit a word (piece_kernels.py)
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
 
-# Patterns with these parts leave no character between two matches: a letter, a number, a space, or none of these.
+# Patterns with these parts leave no character between two matches: they match letters, numbers, spaces and all others.
 _LETTERS = (r"\p{L}+", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+")
 _NUMBERS, _OTHERS, _SPACES = r"|\p{N}", r"| ?[^\s\p{L}\p{N}]+", r"|\s+(?!\S)|\s+"
 
 
 def why_not_gigatoken_json(description: dict[str, Any]) -> str:
-    """Why gigatoken cannot give the reference's ids for a parsed tokenizer.json, its added tokens aside; "" if it can.
+    """Why gigatoken cannot produce the reference's ids for a parsed tokenizer.json, added tokens aside; "" if it can.
 
-    The description is one that `isolated` wrote out.
+    The description must come from `isolated`.
     """
     model = description["model"]
     if model["type"] != "BPE":
@@ -64,6 +71,13 @@ def why_not_gigatoken_ranks(pattern_name: str, ranks: list[int]) -> str:
     if sorted(ranks) != list(range(len(ranks))):
         return "its ranks have holes"
     return ""
+
+
+def why_not_characters() -> str:
+    """Why Python's tables cannot identify the characters that the reference libraries lack; "" if they can."""
+    version = unicodedata.unidata_version
+    newer = int(version.partition(".")[0]) > REFERENCES_UNICODE
+    return f"this Python knows Unicode {version}, newer than the libraries that define ids" if newer else ""
 
 
 def why_not_pieces(description: dict[str, Any]) -> str:
@@ -90,22 +104,22 @@ def why_not_pieces(description: dict[str, Any]) -> str:
 
 
 def merges_of(model: dict[str, Any]) -> list[tuple[str, str]]:
-    """The merges of a BPE model, in whichever of the two ways the file writes them."""
+    """The merges of a BPE model, from either of the two notations."""
     return [tuple(pair if isinstance(pair, list) else pair.split(" ")) for pair in model["merges"]]
 
 
 def _spelled(byte: int, vocabulary: dict[str, int]) -> bool:
-    """Whether a byte of a character that has no token has one, or there is no such character."""
+    """Whether a byte has a token for characters without one of their own, or needs none."""
     return BYTE_TOKENS[byte] in vocabulary or (byte < 0x80 and chr(byte) in vocabulary)
 
 
 def isolated(description: dict[str, Any]) -> dict[str, Any]:
-    """The same tokenizer, written out: keys that tokenizers does without, Splits that keep matches alone as Isolated.
+    """The same tokenizer in a canonical form: optional keys present, Splits that keep only matches as Isolated.
 
-    A Split is rewritten only where its pattern leaves nothing between two matches.
+    A Split is rewritten only if its pattern leaves nothing between two matches.
     """
     model, before = description["model"], description.get("pre_tokenizer")
-    if "type" not in model:  # tokenizers tells such a model by its keys
+    if "type" not in model:  # tokenizers recognizes such a model by its keys
         model = {"type": "BPE" if "merges" in model else "", **model}
     if before is not None:
         steps = [
@@ -123,7 +137,7 @@ def isolated(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def cuts_digits(description: dict[str, Any]) -> bool | None:
-    """Whether Digits cuts every number off alone (True) or numbers in a row (False); None where there is no Digits."""
+    """Whether Digits cuts every digit separately (True) or runs of digits (False); None without Digits."""
     steps = steps_of(description["pre_tokenizer"])
     return bool(steps[0]["individual_digits"]) if steps and steps[0]["type"] == "Digits" else None
 

@@ -1,10 +1,10 @@
-"""What the files beside a tokenizer.json say: which token ends a text, for how many ids the model has embeddings.
+"""Reads the files beside a tokenizer.json: the token that ends a text, the number of ids with embeddings.
 
     tokenizer_config.json     "eos_token": "</s>", or {"content": "</s>", ...}
     generation_config.json    "eos_token_id": 2, or [2, 32000]
     config.json               "vocab_size": 32000, or "text_config": {"vocab_size": 32000}
 
-A pinned sha256 is that of the tokenizer.json alone, so a build keeps what it took from here in its lock.
+A pinned sha256 covers only the tokenizer.json, so a build keeps the values from these files in its lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from corpusmill.tokens.vocabulary import VocabularyFile, path_beside
 
 
 def stated_eot(file: VocabularyFile, name: str) -> str:
-    """The token that ends a text by the files beside a tokenizer.json; "" where its own special tokens tell, or none.
+    """The token that ends a text by the files beside a tokenizer.json; "" if its own special tokens determine it, or
+    none does.
 
     `name` is the tokenizer's: a hub id, if the file is from there. Raises TokenizerError for a neighbour that is not
     JSON, HubUnavailableError.
@@ -28,20 +29,20 @@ def stated_eot(file: VocabularyFile, name: str) -> str:
     try:
         special, ids = _tokens(json.loads(file.content))
     except (LookupError, TypeError, ValueError, AttributeError):
-        return ""  # no tokenizer.json: the reference library says so when it reads it
+        return ""  # not a tokenizer.json: the reference library raises when it reads it
     candidates = ending_candidates(special)
     if len(candidates) == 1:
         return ""
     stated = _read(file, name, "tokenizer_config.json").get("eos_token")
     named = [stated.get("content") if isinstance(stated, dict) else stated]
-    given = _read(file, name, "generation_config.json").get("eos_token_id")
-    named += [ids.get(number) for number in (given if isinstance(given, list) else [given]) if isinstance(number, int)]
+    eos = _read(file, name, "generation_config.json").get("eos_token_id")
+    named += [ids.get(number) for number in (eos if isinstance(eos, list) else [eos]) if isinstance(number, int)]
     known = {token for token in ids.values() if not candidates or token in candidates}
     return next((token for token in named if isinstance(token, str) and token in known), "")
 
 
 def embedding_rows(file: VocabularyFile, name: str) -> int | None:
-    """How many ids the model beside the tokenizer has embeddings for; None if no file says so."""
+    """The number of ids for which the model beside the tokenizer has embeddings; None if no file states it."""
     config = _read(file, name, "config.json")
     inner = config.get("text_config")
     rows = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)

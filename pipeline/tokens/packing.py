@@ -1,7 +1,7 @@
-"""Contexts of a fixed number of tokens, cut from documents: which piece of which document stands where.
+"""Plans contexts of a fixed number of tokens, cut from documents: which piece of which document goes where.
 
-A document's **slots** are its special tokens and its tokens: [EOT] [BOS] tokens [EOT], each special token there if
-asked for. A stream is all slots of a shard's documents in order, or of a source file's. Packing gives every context as
+A document's **slots** are its special tokens and its tokens: [EOT] [BOS] tokens [EOT], each special token if
+configured. A stream is all slots of a shard's documents in order, or of a source file's. Packing gives every context as
 a list of pieces (document, first slot, slots); nothing is copied until a context is filled.
 
     fit: cut        context c of a stream of T slots is its slice [c S, c S + L), stride S = L - overlap. There are
@@ -46,12 +46,12 @@ class Packing:
 
     @property
     def before(self) -> tuple[str, ...]:
-        """What stands before a document's tokens."""
+        """Roles of the special tokens before a document's tokens."""
         return (EOT,) * (self.eot != "after") + (BOS,) * self.bos
 
     @property
     def behind(self) -> tuple[str, ...]:
-        """What stands behind a document's tokens."""
+        """Roles of the special tokens after a document's tokens."""
         return (EOT,) * (self.eot != "before")
 
 
@@ -107,14 +107,14 @@ class ContextPlan:
         )
 
     def places_of(self, slots: Indices | int, pieces: Indices, begins: NDArray[np.uint64]) -> Indices:
-        """Where a slot of each piece's document stands, for the pieces that hold it; `begins`: see `pieces_of`."""
+        """int64: positions of a slot of each piece's document, in pieces that hold it; `begins`: see `pieces_of`."""
         first = self.firsts[pieces]
         held = (first <= slots) & (slots < first + self.sizes[pieces])
         places: Indices = (begins.astype(np.int64) + slots - first)[held]
         return places
 
     def padding_of(self, contexts: Indices) -> Indices:
-        """Where the padding of some contexts stands that lie back to back."""
+        """int64: positions of the padding in contexts that are back to back."""
         filled = np.diff(self._slots_before[self.bounds])[contexts]
         pads = self.context_tokens - filled
         rows = np.repeat(np.arange(len(contexts)) * self.context_tokens + filled, pads)
@@ -135,7 +135,7 @@ class ContextPlan:
 
 @dataclass(frozen=True)
 class PieceTokens:
-    """Where the tokens of documents stand in pieces, each array of length (pieces,).
+    """The positions of documents' tokens in pieces, each array (pieces,).
 
     documents  int64: tokens of the piece's whole document
     skipped    uint64: slots of the piece ahead of its first token; all of them if it holds none

@@ -1,4 +1,4 @@
-"""The kernels of packing: which context an item goes into, and the contexts filled with ids."""
+"""Kernels of packing: assign items to contexts, and fill contexts with ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corpusmill.kernels import kernel
 def best_fit(sizes: Any, capacity: Any) -> tuple[Any, Any]:
     """(context of each item int64, number of contexts): each item into the context with the least room that holds it.
 
-    Contexts with equal room are a stack: the one that came to this room last is taken first. A binary tree over rooms
+    Contexts with equal room are a stack: the last one that got this room is taken first. A binary tree over rooms
     0 .. capacity counts contexts, so that the least sufficient room is found in O(log capacity).
     """
     width = 1

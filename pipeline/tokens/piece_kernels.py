@@ -10,7 +10,7 @@
 A token is a number below 2**21 here, its place in the vocabulary, so that a merge is one word; `numbers` has its id.
 
 Merging is that of `tokenizers`: of all pairs that have a merge, that of the lowest rank is joined, and of several the
-leftmost. A heap of rank << 32 | place finds it; what it holds of pairs that are no more is passed over.
+leftmost. A heap of rank << 32 | place finds it; entries of pairs that no longer exist are skipped.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ TOKEN_BITS = 21  # of MOST_TOKENS
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio
 
 SLOTS = 1 << 20
-PROBES = 64  # a piece that finds no slot so near is not kept, so that chosen words cannot make every search long
-FEW = 32  # symbols of which a heap does not find the lowest merge sooner than a look at all of them
-KEPT_BYTES = 64  # longer pieces hardly come back
-PADDING = 8  # a word that begins in a text may end behind it
+PROBES = 64  # a piece without a free slot this near is not kept, so that crafted words cannot make every search long
+FEW = 32  # up to this many symbols, scanning them all finds the lowest merge sooner than a heap
+KEPT_BYTES = 64  # longer pieces rarely repeat
+PADDING = 8  # an 8-byte word that begins in a text may end after it
 
 
 @kernel
@@ -97,7 +97,7 @@ def encode_texts(joined: Any, ends: Any, prepends: Any, cutting: Any, merging: A
 
 @kernel
 def _added_at(text: Any, at: Any, end: Any, trie: Any) -> Any:
-    """(number of the longest string that stands at a place, its bytes); (-1, 0) if there is none."""
+    """(number of the longest string at a place, its bytes); (-1, 0) if there is none."""
     number, size = np.int64(-1), np.int64(0)
     node, place = np.int64(0), at
     while place < end:
@@ -115,7 +115,7 @@ def _added_at(text: Any, at: Any, end: Any, trie: Any) -> Any:
 
 @inlined
 def _look_up(text: Any, length: Any, marked: Any, slots: Any, rows: Any, keys: Any) -> Any:
-    """(a piece's row or -1, the slot that is free for it or -1, its word)."""
+    """(a piece's row or -1, a free slot for it or -1, its word)."""
     word = _piece_word(text, length, marked)
     hashed = word * FACTOR
     slot, row = np.int64((hashed ^ hashed >> np.uint64(32)) & np.uint64(SLOTS - 1)), np.int64(-1)
@@ -147,7 +147,7 @@ def _piece_word(text: Any, length: Any, marked: Any) -> Any:
 
 @kernel
 def _keep(joined: Any, start: Any, end: Any, tokens: Any, word: Any, slot: Any, table: Any) -> None:
-    """Put a piece with its ids into a free slot (-1: none), or empty the table where it is full."""
+    """Put a piece with its ids into a free slot (-1: none), or empty the table if it is full."""
     if slot < 0:
         return
     slots, rows, keys, ids, size = table
@@ -199,7 +199,7 @@ def fill_pairs(merges: Any) -> Any:
 
 @inlined
 def _pair_slot(pair: Any, pairs: Any) -> Any:
-    """The slot of a pair, or the free one where it belongs."""
+    """The slot of a pair, or the free slot for it."""
     hashed = pair * FACTOR
     last = np.int64(len(pairs) - 1)
     slot = np.int64(hashed >> np.uint64(32)) & last
@@ -212,7 +212,7 @@ def _pair_slot(pair: Any, pairs: Any) -> Any:
 def _merge(
     joined: Any, start: Any, end: Any, marked: Any, merging: Any, symbols: Any, heap: Any, tokens: Any, place: Any
 ) -> Any:
-    """BPE of a piece: its ids to `tokens` from `place` on; where the next ones go.
+    """Encode a piece: write its ids to `tokens` from `place` on; returns the next free place.
 
     `symbols` is scratch, a row per character or byte: token, rank of its merge with the next (or -1), next, previous.
     """
@@ -251,7 +251,7 @@ def _merge(
 
 @inlined
 def _spell(joined: Any, start: Any, end: Any, marked: Any, characters: Any, byte_tokens: Any, symbols: Any) -> Any:
-    """Write the tokens of a piece's characters, or of their bytes, to `symbols`; how many they are."""
+    """Write the tokens of a piece's characters, or of their bytes, to `symbols`; returns their number."""
     count = np.int64(0)
     if marked:
         symbols[0, 0] = characters[SPACE]
@@ -290,7 +290,7 @@ def _lowest(symbols: Any, count: Any) -> Any:
 
 @inlined
 def _next_of(heap: Any, symbols: Any) -> Any:
-    """The same by a heap of rank << 32 | symbol, some of which have changed since."""
+    """As `_lowest`, by a heap of rank << 32 | symbol, which may have outdated entries."""
     while len(heap):
         top = np.int64(heappop(heap))
         i = top & 0xFFFFFFFF

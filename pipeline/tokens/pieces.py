@@ -1,18 +1,18 @@
-"""An engine for BPE over marked spaces (Llama 2, Gemma): texts cut where no token can reach across, pieces remembered.
+"""An engine for BPE over marked spaces (Llama 2, Gemma): cuts texts where no token can cross, and remembers pieces.
 
 Such a tokenizer merges a whole document as one word. But BPE joins two neighbours only by a merge, and of every token
-that merges make, each two adjacent characters were once the last and the first of a merge's two sides. Where no merge
+that merges make, each two adjacent characters were once the last and the first of a merge's two sides. If no merge
 has these two characters at its seam, no token ever covers both, the merges on either side do not depend on the other,
 and the ids of the two sides are those of the whole::
 
     text      s p e e d ,   a n d   " g r i p " \\n
     pieces   |         | |       | | |       | |  |       in Llama 2 no merge joins d and a comma, n and g do join
 
-`safe_cuts` reads that off the merges, for pairs of bytes: the last of one character and the first of the next.
+`safe_cuts` derives that from the merges, for pairs of bytes: the last of one character and the first of the next.
 `why_not_pieces` (fitness.py) decides which tokenizers qualify. A table remembers the ids of short pieces and is emptied
-when it is full; it changes no id, because a piece that is not in it is merged anew (piece_kernels.py).
+when it is full; it changes no id, because a missing piece is merged again (piece_kernels.py).
 
-Price: 10 ns a byte, and 2 microseconds for a new piece; memory is 60 MB, and 40 bytes per byte of the longest piece.
+Price: 10 ns per byte, and 2 microseconds per new piece; memory is 60 MB, and 40 bytes per byte of the longest piece.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def trie_of(strings: Iterable[bytes]) -> NDArray[np.int32]:
 
 
 class PieceTable:
-    """The ids of pieces that have been seen: what encode_texts fills and empties."""
+    """The remembered ids of pieces, filled and emptied by encode_texts."""
 
     def __init__(self) -> None:
         self.slots = np.zeros((SLOTS, 2), np.uint64)
@@ -93,12 +93,12 @@ class PieceTable:
         self.size = np.zeros(1, np.int64)
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """In the order in which the kernels take them."""
+        """The arrays, in the order of the kernels' argument `table`."""
         return self.slots, self.rows, self.keys, self.ids, self.size
 
 
 class PieceEngine:
-    """Encodes texts of which spaces become marks.
+    """Encodes texts whose spaces become marks.
 
     `added` maps the strings that are tokens wherever they stand, the longest of those that begin at a place, to their
     ids. `prepends`: a mark is put before every stretch of text between two of them. Threads may share an engine.

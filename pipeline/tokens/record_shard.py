@@ -18,9 +18,9 @@ PROVENANCE = "records"
 
 @dataclass(frozen=True)
 class Provenance:
-    """What stands beside a record shard's tokens.
+    """The provenance of a record shard's records.
 
-    ends: uint64[n], cumulative, exclusive; shards and ordinals: uint64[n], where each came from.
+    ends: uint64[n], cumulative, exclusive; shards and ordinals: uint64[n], the origin of each.
     """
 
     ends: NDArray[np.uint64]
@@ -65,7 +65,7 @@ def write_provenance(
     dtype: np.dtype[Any],
     folder: Path,
 ) -> None:
-    """Write what stands beside a record shard's tokens."""
+    """Write the provenance of a record shard's records."""
     (folder / PROVENANCE).write_bytes(np.stack([shards, ordinals, lengths], axis=1).astype("<u8").data)
     (folder / "record_shard.json").write_text(json.dumps({"dtype": dtype.name}) + "\n")
 
@@ -80,7 +80,7 @@ def open_record_shard(folder: Path) -> RecordShard:
         raise CorruptDataError(
             "a record shard's files disagree",
             where=folder,
-            expected=f"{stated:,} tokens, as its rows say",
+            expected=f"{stated:,} tokens, as stated by its rows",
             got=f"{len(tokens):,} tokens",
             next_step="remove the folder and run again",
         )
@@ -88,7 +88,7 @@ def open_record_shard(folder: Path) -> RecordShard:
 
 
 def open_provenance(path: Path) -> Provenance:
-    """Where the records of a record shard end and come from; `path` is the file called PROVENANCE in its folder."""
+    """Ends and origins of the records of a record shard; `path` is the file called PROVENANCE in its folder."""
     rows = mapped(path, "<u8").reshape(-1, 3)
     ends = np.cumsum(rows[:, 2], dtype=np.uint64)
     return Provenance(ends, np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1]))

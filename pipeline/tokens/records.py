@@ -1,4 +1,4 @@
-"""Records: what the shuffle permutes. Documents whole, or contexts (packing.py); kernels copy their tokens."""
+"""Records, which the shuffle permutes: whole documents, or contexts (packing.py); kernels copy their tokens."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from corpusmill.tokens.token_shard import PADDING, TokenShard
 
 @dataclass(frozen=True)
 class RecordsContent:
-    """What copied records hold (content.py).
+    """The content sums of copied records (content.py).
 
     `records` weighs every token by its place in its record; `documents` weighs the documents' own tokens by their
-    place in the document, wherever its pieces stand. All other slots are `special_tokens` if special tokens and padding
-    are where they belong: then document_tokens + special_tokens = slots.
+    place in the document, wherever its pieces are. All other slots are `special_tokens` if special tokens and padding
+    are in their places: then document_tokens + special_tokens = slots.
     """
 
     records: ContentSum = NOTHING
@@ -65,7 +65,7 @@ class Records:
 
     @property
     def repeated_tokens(self) -> int:
-        """Tokens that stand in two contexts, because contexts overlap."""
+        """Tokens that are in two contexts, because contexts overlap."""
         return self.plan.repeated_tokens if self.plan else 0
 
     def copy(self, chosen: NDArray[np.int64]) -> NDArray[Any]:
@@ -87,7 +87,9 @@ class Records:
         return copied
 
     def content(self, chosen: NDArray[np.int64], copied: NDArray[Any], shard: int) -> RecordsContent:
-        """What the `copied` tokens of some records hold: of the records, and of the documents whose pieces they are."""
+        """The content sums of the `copied` tokens of some records: by record, and by the documents whose pieces they
+        are.
+        """
         lengths, ordinals = self.lengths[chosen], self.ordinals[chosen]
         by_record = records_sum(copied, lengths, shard, ordinals)
         if self.plan is None:
@@ -111,7 +113,7 @@ class Records:
         return RecordsContent(by_record, by_document, int(tokens.sizes.sum()), special)
 
     def repeated_content(self, shard: int) -> ContentSum:
-        """What of the documents stands in two contexts, because contexts overlap; read from the token shard."""
+        """The content sum of tokens that are in two contexts, because contexts overlap; read from the token shard."""
         if self.plan is None or not self.plan.repeated_tokens:
             return NOTHING
         plan, ends = self.plan, np.asarray(self.shard.ends)

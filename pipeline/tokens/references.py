@@ -1,6 +1,6 @@
 """The reference libraries: tiktoken for .tiktoken vocabularies, tokenizers for tokenizer.json.
 
-What they say is right by definition; the engines are measured against them (fitness.py, audit.py).
+Their ids are right by definition; the engines are checked against them (fitness.py, audit.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Reference(Protocol):
         ...
 
     def token_ends(self, text: bytes) -> NDArray[np.int64]:
-        """For each token of a document, one past the last byte of the text that it stands for; never falling."""
+        """For each token of a document, one past the last byte of the text that it stands for; ascending."""
         ...
 
     def id_of(self, token: str) -> int | None:
@@ -60,7 +60,7 @@ class Reference(Protocol):
         ...
 
     def ordinary_ids(self) -> int:
-        """How many ids the model or a special token has; other added tokens do not count."""
+        """The number of ids of the model and its special tokens; other added tokens do not count."""
         ...
 
     def token_bytes(self) -> dict[int, bytes] | None:
@@ -68,15 +68,15 @@ class Reference(Protocol):
         ...
 
     def normalized(self, text: bytes) -> bytes:
-        """What the bytes of a document's ids amount to: its text as the tokenizer normalizes it."""
+        """The bytes to which a document's ids must decode: its text as the tokenizer normalizes it."""
         ...
 
 
 class TiktokenReference:
-    """tiktoken: byte-level BPE, every text comes back as it was.
+    """tiktoken: byte-level BPE, decoding returns every text unchanged.
 
-    `load` gives the tiktoken.Encoding, once it is needed: that takes 0.6 s, and a shard that another engine encodes
-    needs no more than the .tiktoken file's content and `special_tokens`.
+    `load` returns the tiktoken.Encoding, only when needed: that takes 0.6 s, and a shard that another engine
+    encodes needs only the .tiktoken file's content and `special_tokens`.
     """
 
     package = "tiktoken"
@@ -133,7 +133,7 @@ class TiktokenReference:
 class HuggingFaceReference:
     """tokenizers: a tokenizer.json without its truncation, padding and post-processor (they add no text's tokens).
 
-    `description` is the parsed file as fitness.py writes it out.
+    `description` is the parsed file in the canonical form of fitness.isolated.
     """
 
     package = "tokenizers"
@@ -147,10 +147,10 @@ class HuggingFaceReference:
             self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
             self.description = isolated(json.loads(content))
         except BaseException as error:
-            # A vocabulary that contradicts itself makes its loader panic, which is no Exception.
+            # A vocabulary that contradicts itself makes its loader panic, which is a BaseException.
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
-            # Its words may quote the file, which may be any file that a form names; so may those of the cause.
+            # Its message, and that of its cause, may quote the file, which may be any file that a form names.
             raise TokenizerError(
                 "the file is not a tokenizer.json that tokenizers can read", where=path, got=type(error).__name__
             ) from None
@@ -192,7 +192,7 @@ class HuggingFaceReference:
 
     @cached_property
     def _keeps_bytes(self) -> bool:
-        """Whether decoding can give back every text that normalization leaves alone.
+        """Whether decoding returns every text that normalization does not change.
 
         Byte-level BPE does, unless it adds a space or drops one around an added token; SentencePiece does if it has
         all 256 bytes and its normalizer only marks spaces. Everything else is not promised.

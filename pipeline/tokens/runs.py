@@ -1,4 +1,4 @@
-"""Consecutive things in runs of about a given size: the batches in which everything here streams."""
+"""Splits consecutive items into runs of about a given size: the batches in which this room streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def runs(ends: NDArray[np.uint64], size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
-    """Split items [first, last) into consecutive runs [a, b) of at most `size`; a larger item is a run alone.
+    """Split items [first, last) into consecutive runs [a, b) of at most `size`; a larger item is a run of its own.
 
     `ends` are the items' cumulative ends (uint64, exclusive) in the unit of `size`.
     """

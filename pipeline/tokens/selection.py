@@ -1,6 +1,6 @@
-"""Which documents are long enough: the others lose their tokens, and so no record holds them.
+"""Selects documents that are long enough: the others lose their tokens, so no record holds them.
 
-A document keeps its place in the token shard, without tokens, as one of which deduplication left nothing: ordinals are
+Such a document keeps its place in the token shard, without tokens, like one that deduplication emptied: ordinals are
 the text shard's still.
 
     ends before   5 7 7 20        minimum_tokens 3
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Selection:
-    """The least bytes of text and the least tokens of a document; 0: any."""
+    """The minimum bytes of text and tokens of a document; 0: no minimum."""
 
     minimum_bytes: int = 0
     minimum_tokens: int = 0
@@ -30,7 +30,7 @@ class Selection:
     def apply(
         self, tokens: NDArray[Any], ends: NDArray[np.uint64], text_bytes: NDArray[np.uint64]
     ) -> tuple[NDArray[Any], NDArray[np.uint64], NDArray[np.bool_]]:
-        """(tokens, ends) of a batch without what is too short, and which documents those are."""
+        """(tokens, ends) of a batch without documents that are too short, and a mask of these."""
         lengths = np.diff(ends, prepend=np.uint64(0))
         short = self.too_short(text_bytes, lengths)
         if not short.any():

@@ -1,6 +1,6 @@
-"""Which ids stand between, before and behind documents: those of the configuration, or the tokenizer's own.
+"""Chooses the special ids between, before and after documents: those of the configuration, or the tokenizer's own.
 
-The token that ends a text, when the configuration names none, is the first that these give:
+The token that ends a text, if the configuration names none, is the first of
 
     1  the one special token of EOT_TOKENS that the tokenizer has
     2  with none of those: the one special token of OTHER_EOT_TOKENS
@@ -52,7 +52,7 @@ def choose_special_ids(
 ) -> SpecialIds:
     """The special ids of a tokenizer; the three token strings override its own. `stated_eot`: what ending_token used.
 
-    Raises TokenizerError for a token that the tokenizer does not have, and when no EOT or several are there.
+    Raises TokenizerError for a token that the tokenizer does not have, and if it has no EOT, or several.
     """
     if tokshuf:
         bos_id = _named(reference, name, "bos", bos, BOS_TOKENS)
@@ -74,7 +74,7 @@ def ending_candidates(special_tokens: Container[str]) -> list[str]:
 
 
 def ending_token(special_tokens: Container[str], stated_eot: str) -> str | None:
-    """The token that ends a text, of a tokenizer with these special tokens; None if it cannot be told.
+    """The token that ends a text, of a tokenizer with these special tokens; None if it is ambiguous or unknown.
 
     `stated_eot` is the eos_token of the files beside the tokenizer, "" if they state none.
     """

@@ -1,4 +1,4 @@
-"""Which documents hold one of a tokenizer's added or special strings.
+"""Finds the documents that hold one of a tokenizer's added or special strings.
 
 Price: a nanosecond a byte of text, whatever the number of strings, unless text often begins as a string does.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from corpusmill.kernels import kernel
 from corpusmill.words import load_byte, load_word
 
-PREFIX_BYTES = 8  # strings that begin with the same eight bytes are told apart one by one
+PREFIX_BYTES = 8  # strings with the same first eight bytes are compared one by one
 
 
 class StringFinder:
@@ -34,7 +34,7 @@ class StringFinder:
         return bool(self._strings)
 
     def holding(self, texts: list[bytes]) -> NDArray[np.bool_]:
-        """Of each text, whether it holds one of the strings."""
+        """bool per text: whether it holds one of the strings."""
         held = np.zeros(len(texts), np.bool_)
         if not self._strings:
             return held
@@ -50,7 +50,7 @@ class StringFinder:
 def mark_prefixes(text: Any, ends: Any, firsts: Any, bounds: Any, words: Any, masks: Any, held: Any) -> None:
     """Set `held` for documents in which some prefix begins; reads eight bytes behind the last document.
 
-    `words[bounds[b] : bounds[b + 1]]` are the prefixes that begin with byte b, `masks` say which of their bytes count.
+    `words[bounds[b] : bounds[b + 1]]` are the prefixes that begin with byte b, `masks` mark which of their bytes count.
     """
     at = np.int64(0)
     for document in range(len(ends)):

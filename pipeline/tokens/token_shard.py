@@ -71,7 +71,7 @@ class TokenShard:
 
     @cached_property
     def starts(self) -> NDArray[np.uint64]:
-        """uint64 (documents,): where in `tokens` each document begins."""
+        """uint64 (documents,): the position in `tokens` at which each document begins."""
         if self.first_tokens is not None:
             return self.first_tokens
         return np.concatenate([np.zeros(1, np.uint64), self.ends])[:-1]
@@ -81,7 +81,7 @@ class TokenShard:
         return ordinals if self.shown is None else self.shown[ordinals]
 
     def as_shown(self, shown: NDArray[np.uint64], source_ends: NDArray[np.uint64]) -> TokenShard:
-        """The shard with the documents `shown` (uint64, their ordinals) in that order, each as often as it is there.
+        """The shard with the documents `shown` (uint64, their ordinals) in that order, repetitions included.
 
         `source_ends`: showings up to the end of each source file in each epoch, as a shard's own. No token is copied.
         """
@@ -104,7 +104,7 @@ def write_token_shard(
 ) -> int:
     """Write (tokens, ends) batches, `ends` cumulative within each batch; returns the number of tokens in the shard.
 
-    `source_ends`: documents up to the end of each source file; None: all are of one file.
+    `source_ends`: documents up to the end of each source file; None: all documents are of one file.
     """
     description = {
         "dtype": str(tokenizer.dtype.newbyteorder("=")),
@@ -127,7 +127,7 @@ def write_described_shard(
 ) -> tuple[int, int]:
     """As write_token_shard, for the content of a token_shard.json; returns the numbers of tokens and documents.
 
-    `token_shard.json` comes last: a folder without it is no token shard.
+    `token_shard.json` is written last: a folder without it is not a token shard.
     """
     dtype = np.dtype(description["dtype"]).newbyteorder("<")
     documents = written = 0
@@ -164,7 +164,7 @@ def open_token_shard(folder: Path) -> TokenShard:
         raise _disagree(folder, f"the files {', '.join(TOKEN_SHARD_FILES)}, whole", type(error).__name__) from error
     last = int(shard.ends[-1]) if shard.documents else 0
     if last != len(shard.tokens):
-        raise _disagree(folder, f"{last:,} tokens, as its last end says", f"{len(shard.tokens):,} tokens")
+        raise _disagree(folder, f"{last:,} tokens, as stated by its last end", f"{len(shard.tokens):,} tokens")
     return shard
 
 
@@ -189,4 +189,4 @@ def mapped(path: Path, dtype: Any) -> NDArray[Any]:
     """A file as a read-only 1-D array; an empty file (which cannot be mapped) as an empty array."""
     if path.stat().st_size == 0:
         return np.empty(0, dtype)
-    return np.asarray(np.memmap(path, dtype, mode="r"))  # every slice of a memmap object costs 5 microseconds
+    return np.asarray(np.memmap(str(path), dtype, mode="r"))  # every slice of a memmap object costs 5 microseconds

@@ -1,4 +1,4 @@
-"""A tokenizer: one pinned vocabulary, the engine that encodes, the reference library that it must agree with."""
+"""A tokenizer: one pinned vocabulary, the engine that encodes, and the reference library, whose ids it must produce."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Tokenizer:
         return self.encode_counted(texts)[:2]
 
     def encode_counted(self, texts: list[bytes]) -> tuple[NDArray[Any], NDArray[np.uint64], int]:
-        """As encode, and how many of the documents the reference library encoded."""
+        """As encode, and the number of documents that the reference library encoded."""
         tokens, lengths, by_reference = self._encode(texts)
         if len(lengths) != len(texts):
             raise TokenizerError(
@@ -106,7 +106,7 @@ def load_tokenizer(
     parse_special: bool = False,
     tokshuf_ids: bool = False,
 ) -> Tokenizer:
-    """Load a tokenizer by name, path or hub id (vocabulary.py), with the special ids that were said (special.py).
+    """Load a tokenizer by name, path or hub id (vocabulary.py), with its special ids (special.py).
 
     engine          auto, gigatoken, tiktoken, tokenizers, or reference: whichever of the last two defines the ids
     pattern         a .tiktoken file's split pattern: a published encoding's name, or a regular expression
@@ -127,7 +127,7 @@ def load_tokenizer(
     )
 
 
-@lru_cache(maxsize=4)  # a worker tokenizes many shards: loading takes 0.4 s, and the engine remembers words it has seen
+@lru_cache(maxsize=4)  # a worker tokenizes many shards: loading takes 0.4 s, and the engine caches words
 def _loaded(
     name: str,
     file: VocabularyFile,
@@ -169,7 +169,7 @@ def _load_reference(
         return "", HuggingFaceReference(file.path, file.content, parse_special=parse_special)
     if name in PATTERNS:
         return PATTERNS[name], TiktokenReference(
-            partial(published_encoding, name, file.content),  # its sha256 says that it can be loaded
+            partial(published_encoding, name, file.content),  # its sha256 guarantees that it can be loaded
             file.content,
             published_special_tokens(name),
             parse_special=parse_special,

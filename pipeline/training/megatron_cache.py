@@ -1,4 +1,4 @@
-"""The order in which Megatron's GPTDataset draws samples, read from the index cache that it left on disk.
+"""Reads the order in which Megatron's GPTDataset draws samples, from the index cache that it left on disk.
 
     <hash>-GPTDataset-train-description.txt         JSON: prefix, samples asked for, seed, split, sequence length
     <hash>-GPTDataset-train-document_index.npy      int32 (documents x epochs,): sequence ordinals of the .idx, shuffled
@@ -13,7 +13,7 @@
 
 Source: NVIDIA/Megatron-LM megatron/core/datasets/gpt_dataset.py, blended_dataset.py, helpers.cpp (build_sample_idx).
 
-Price: a page or two of each array for a sample, whatever the size of the cache. The arrays are mapped, never loaded.
+Price: a page or two of each array per sample, for any size of the cache. The arrays are mapped, never loaded.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Draws:
         return range(round(first * float(total)), round(last * float(total)))
 
     def spans(self, number: int, lengths: NDArray[Any]) -> list[tuple[int, int, int]]:
-        """(sequence, first token, end) of all that stands in the sample drawn as number `number`, in order.
+        """(sequence, first token, end) of each piece of the sample drawn as number `number`, in order.
 
-        `lengths` are the tokens of every sequence of the .idx. CorruptDataError if they do not give a sample of the
+        `lengths` are the tokens of every sequence of the .idx. CorruptDataError if they do not make a sample of the
         right length: the cache was made from other files.
         """
         row = int(self.order[number])
@@ -160,7 +160,7 @@ class CachedRun:
         return len(self._order[0]) if self._order else len(self.parts[0])
 
     def sample(self, number: int) -> tuple[Draws, int]:
-        """From which prefix the run's sample `number` is drawn, and as which of its samples."""
+        """The prefix from which the run's sample `number` is drawn, and its number there."""
         if self._order is None:
             return self.parts[0], number
         which, drawn = (int(index[number]) for index in self._order)
@@ -172,7 +172,7 @@ class CachedRun:
 
     @property
     def title(self) -> str:
-        """What tells this run from others of the same cache."""
+        """A description that distinguishes this run from others of the same cache."""
         part = self.parts[0]
         split = f"split {part.split}" if part.split else "a blend for each split"
         return (
@@ -182,9 +182,9 @@ class CachedRun:
 
 
 def cached_runs(folder: Path) -> list[CachedRun]:
-    """Every run whose training samples a cache holds: blends, and prefixes that are in none of them.
+    """Every run whose training samples a cache holds: blends, and prefixes that are not in any blend.
 
-    PermanentError for a folder without any, CorruptDataError for a description that its name does not fit.
+    PermanentError for a folder without any, CorruptDataError for a description that does not match its name.
     """
     descriptions = {kind: _descriptions(folder, kind) for kind in ("BlendedDataset", "GPTDataset")}
     blends = [
@@ -224,7 +224,7 @@ def _descriptions(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """A description; None unless it says all that is asked of it."""
+    """A description; None if it lacks a needed key."""
     try:
         description = json.loads(text)
         parts = [Draws(Path(), part) for part in description.get("datasets", [description])]
@@ -247,7 +247,7 @@ def _cache_file(folder: Path, description: dict[str, Any], name: str) -> Path:
 
 
 def _mapped(path: Path, *columns: int) -> NDArray[Any]:
-    """An .npy of whole numbers, one a row or so many, memory-mapped; CorruptDataError for any other file."""
+    """An .npy of integers, 1-D or with this many columns, memory-mapped; CorruptDataError for any other file."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

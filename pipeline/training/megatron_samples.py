@@ -1,4 +1,4 @@
-"""A Megatron run's samples as stretches of our parts' documents; a cache of anything else is refused."""
+"""Maps a Megatron run's samples to spans of our parts' documents; refuses a cache of other files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 class MegatronSamples:
     """The training samples of one run in a cache, by their numbers from 0.
 
-    The run is the only one that draws from this dataset and has the seed, the tokens a sample and the split that are
-    given. PermanentError, with what the cache holds instead, if none has or several have.
+    The run is the only one on this dataset with the given seed, tokens per sample and split. PermanentError, with the
+    runs in the cache, for none or several such runs.
     """
 
     export = EXPORT
@@ -57,7 +57,7 @@ class MegatronSamples:
         return self._run.title
 
     def sample(self, number: int) -> Drawn:
-        """What a sample is cut from. CorruptDataError for a cache that does not fit the dataset's files."""
+        """The spans of a sample. CorruptDataError for a cache that does not fit the dataset's files."""
         draws, drawn = self._run.sample(number)
         if self._why_strange(draws):
             return Drawn(draws.prefix, None)
@@ -73,7 +73,7 @@ class MegatronSamples:
     def _part(self, draws: Draws, output: OutputPlan) -> MegatronPart:
         key = draws.prefix, draws.description.get("num_samples")  # a blend may draw from a prefix twice
         if key not in self._parts:
-            part = open_part(export_folder(self.build, EXPORT, output) / output.name)
+            part = open_part(export_folder(self.build, EXPORT, output, ".idx") / output.name, data=False)
             draws.require_totals(part.lengths)
             self._parts[key] = part
         return self._parts[key]
@@ -93,18 +93,18 @@ class MegatronSamples:
             + ("" if sequence_tokens is None else f", {sequence_tokens:,} tokens a sample")
             + ("" if split is None else f", split {split}"),
             got="\n".join([*sorted(reasons), *(run.title for run in ours or runs)]),
-            next_step="tell them apart by the run's seed, sequence tokens or split, or remove the caches of other runs"
+            next_step="choose one by the run's seed, sequence tokens or split, or remove the caches of other runs"
             if ours
             else "give the configuration that built what the run was trained on",
         )
 
     def _why_strange(self, draws: Draws) -> str:
-        """Why a prefix is not one of this dataset's parts; "" if it is one, as far as its name tells."""
+        """Why a prefix is not one of this dataset's parts; "" if it is one, judging by its name."""
         name, path = _name(draws), Path(draws.prefix)
         if name not in self._outputs:
             return f"{draws.prefix} does not have the name of a part of this dataset"
         there = self._digests_beside(path.parent)
-        if there is None:  # not on this machine: its folder may still bear a version
+        if there is None:  # not on this machine: its folder's name may still state a version
             version, ours = path.parent.parent.name, dataset_version(self.build)
             return f"{path} is of version {version}" if _VERSION.fullmatch(version) and version != ours else ""
         same = all(there.get(file) == self._digests[file] for file in (f"{EXPORT}/{name}.bin", f"{EXPORT}/{name}.idx"))
@@ -115,7 +115,7 @@ class MegatronSamples:
         return {name: sha256 for name, _, sha256, _ in dataset_files(self.build)}
 
     def _digests_beside(self, folder: Path) -> dict[str, str] | None:
-        """The sha256 of every part of the finished dataset that a folder belongs to; None if it belongs to none."""
+        """The sha256 of every part of the finished dataset around a folder; None if there is no such dataset."""
         if folder not in self._beside:
             try:
                 files = dataset_above(folder / "part").files(EXPORT)

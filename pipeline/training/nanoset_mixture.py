@@ -1,4 +1,4 @@
-"""What a Nanoset of several folders is made of: `mixture.json`, which `corpusmill mix` wrote beside nanotron.yaml."""
+"""Reads the sources of a Nanoset of several folders from `mixture.json`, which `corpusmill mix` wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPORT = "nanoset"
 
 @dataclass(frozen=True)
 class NanosetMixture:
-    """The folders of a run in order, `weights` (float64, sum 1) and `windows` (int64) of each, and which is ours."""
+    """The folders of a run in order, `weights` (float64, sum 1) and `windows` (int64) of each, the index of ours."""
 
     folders: tuple[str, ...]
     weights: NDArray[np.float64]
@@ -34,7 +34,7 @@ class NanosetMixture:
 
 
 def read_mixture(path: Path, build: Build) -> NanosetMixture:
-    """PermanentError for a file that is no mixture of Nanosets, or a mixture without this version of the dataset."""
+    """PermanentError for a file that is not a mixture of Nanosets, or a mixture without this version of the dataset."""
     try:
         stated = json.loads(path.read_bytes())
         sources = stated["sources"]
@@ -52,7 +52,7 @@ def read_mixture(path: Path, build: Build) -> NanosetMixture:
             expected="mixture.json from corpusmill mix, for datasets that all have nanoset files",
             next_step="run corpusmill mix with the run's folders, weights, sequence tokens and seed",
         )
-    # nanotron divides by the sum of what nanotron.yaml has, which is not always 1 in the last bit.
+    # nanotron divides by the sum of the weights in nanotron.yaml, which is not always 1 in the last bit.
     return NanosetMixture(
         folders, weights / np.sum(weights), windows, sequence_tokens, seed, _ours(path, folders, build)
     )

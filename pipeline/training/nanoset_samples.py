@@ -1,9 +1,9 @@
-"""The order in which nanotron's Nanoset, or datatrove's reader of a folder, draws samples from our `.ds` files.
+"""Computes the order in which nanotron's Nanoset, or datatrove's folder reader, draws samples from our `.ds` files.
 
 A sample is a window of sequence length + 1 tokens of one file; windows share no token, and each file's tail is in none.
 
     datatrove   DatatroveFolderDataset: files in order of name, windows in order of place
-    nanotron    Nanoset: files shuffled with seed 42 whatever the run's seed is, then all windows with the run's seed;
+    nanotron    Nanoset: files shuffled always with seed 42, then all windows with the run's seed;
                 every epoch in the same order
 
 Source: huggingface/datatrove utils/dataset.py, huggingface/nanotron data/nanoset.py. Of several folders with weights
@@ -33,14 +33,14 @@ from corpusmill.training.sample import Drawn, RecordSpan
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
-MOST_SAMPLES = 2**62  # a Nanoset begins its epoch again and again
+MOST_SAMPLES = 2**62  # a Nanoset repeats its epoch without end
 
 
 class NanosetSamples:
     """The samples of a run on a dataset's Nanoset folder, alone or in a mixture, by their numbers from 0.
 
-    With a seed, in nanotron's order, which never ends; without one, in datatrove's. A mixture has a seed.
-    PermanentError for files without a sample, or with other samples than the mixture says.
+    With a seed, in nanotron's order, which never ends; without one, in datatrove's. A mixture always has a seed.
+    PermanentError for files without a sample, or with another number of samples than the mixture states.
     """
 
     export = EXPORT
@@ -67,7 +67,7 @@ class NanosetSamples:
             raise PermanentError(
                 "the mixture is for other files",
                 where=mixture.folders[mixture.ours],
-                expected=f"{mixture.windows[mixture.ours]:,} samples of {self._window:,} tokens, as the mixture says",
+                expected=f"{mixture.windows[mixture.ours]:,} samples of {self._window:,} tokens, by the mixture",
                 got=f"{self._firsts[-1]:,} samples",
                 next_step="run corpusmill mix again",
             )
@@ -84,7 +84,7 @@ class NanosetSamples:
         return f"{order}, {self._window - 1:,} tokens a sample, {samples:,} samples an epoch"
 
     def sample(self, number: int) -> Drawn:
-        """What a sample is cut from."""
+        """The spans of a sample."""
         place = number
         if self._seed is not None:
             sources, windows = self._epoch
@@ -113,5 +113,6 @@ class NanosetSamples:
     def _file(self, number: int) -> NanosetFile:
         if number not in self._files:
             output: OutputPlan = self._outputs[number]
-            self._files[number] = open_file(export_folder(self.build, EXPORT, output) / f"{output.name}.ds")
+            folder = export_folder(self.build, EXPORT, output, ".ds.metadata", ".ds.index")
+            self._files[number] = open_file(folder / f"{output.name}.ds", data=False)
         return self._files[number]

@@ -8,7 +8,7 @@ from corpusmill.training.sample import SampleTrace
 
 
 def render_sample(sample: SampleTrace) -> str:
-    """A sample and what it is made of, a line a part; of another dataset's, the file alone."""
+    """A sample and its parts, one line per part; for one of another dataset, only the file."""
     if not sample.records:
         return f"sample {sample.number:,} of {inline(sample.file)}: another dataset's"
     rows, documents, tokens = [], set(), 0

@@ -1,4 +1,4 @@
-"""The run that a user means, from what is known about it."""
+"""Identifies the training run that a user means, from its index cache, mixture, seed and tokens per sequence."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def open_samples(
 ) -> Samples:
     """The samples of a run: of Megatron by its index cache, else of a Nanoset by the tokens of a sequence and the seed.
 
-    In a cache the other three are what the run must have; of a Nanoset, without a seed the order is datatrove's. A
-    Nanoset of several folders is known by the `mixture.json` of corpusmill mix, which has both; given, they must agree.
+    In a cache the other three select the run; for a Nanoset, no seed means datatrove's order. A Nanoset of several
+    folders is given by the `mixture.json` of corpusmill mix, which has both; if given, too, they must agree.
     PermanentError for a dataset without the export, a Nanoset without `sequence_tokens` or with a split, and a cache or
     mixture without one such run on this dataset.
     """
@@ -63,7 +63,7 @@ def open_samples(
     if sequence_tokens is None or split is not None:
         raise PermanentError(
             "a Nanoset's order of samples follows from the tokens of a sequence and the seed",
-            expected="sequence_tokens, perhaps a seed, and no split",
+            expected="sequence_tokens, optionally a seed, and no split",
             got="no sequence_tokens" if sequence_tokens is None else f"split {split}",
             next_step="for a run of Megatron, give its index cache",
         )

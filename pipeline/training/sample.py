@@ -1,4 +1,4 @@
-"""What a trainer draws: plain frozen values, and the documents of a sample."""
+"""Samples of a training run as frozen values, and the documents in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RecordSpan:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What one sample is cut from: a file, and stretches of its records in order.
+    """The source of one sample: a file, and spans of its records in order.
 
     `file` is the trainer's name for it. `output` is None for a file of another dataset, whose records are not known.
     """
@@ -39,7 +39,7 @@ class Drawn:
 class SampleTrace:
     """One sample of a training run, by its number from 0: the records in it, each cut to what the sample shows.
 
-    The tokens of `records`, one behind the other, are the sample's. `records` is empty for a sample of another dataset.
+    The concatenated tokens of `records` are the sample's. `records` is empty for a sample of another dataset.
     """
 
     number: int
@@ -57,10 +57,10 @@ class Samples(Protocol):
 
     @property
     def title(self) -> str:
-        """Which run this is, for people."""
+        """A description of the run for people."""
 
     def sample(self, number: int) -> Drawn:
-        """What sample `number` (below the length) is cut from."""
+        """The spans of sample `number` (below the length)."""
 
 
 def trace_samples(samples: Samples, first: int, count: int) -> Iterator[SampleTrace]:

@@ -1,9 +1,9 @@
-"""What exported files hold, as content sums, told by readers that share no code with the writers.
+"""Computes content sums of exported files with readers that share no code with the writers.
 
-numpy, tarfile, gzip and orjson read the files; the sums are made anew from the formula (content_kernels.py
+numpy, tarfile, gzip and orjson read the files; the sums are computed anew from the formula (content_kernels.py
 states it, docs/guarantees.md shows it): a fault in a kernel or in a writer's reader cannot hide itself.
 
-Price: about 25 ns a token; memory is a block of BLOCK_TOKENS, 60 bytes a token.
+Price: about 25 ns per token; memory is a block of BLOCK_TOKENS, 60 bytes per token.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Readable:
-    """What a reader must know of a dataset beside its files: framing of documents, and the dtype of raw files."""
+    """What a reader needs besides the files: the framing of documents, and the dtype of raw files."""
 
     framing: FramingConfig
     dtype: np.dtype[Any]
@@ -65,7 +65,7 @@ def output_content(
 
 
 def file_content(name: str, path: Path, about: Readable) -> dict[str, Any]:
-    """What one delivered file of tokens, `path`, of the format `name` holds, as dataset.json states it: `content`,
+    """The content of one delivered file of tokens, `path`, of the format `name`, as in dataset.json: `content`,
     `slots` and, if it has records, `records`. Raises as the format's reader does for a damaged file.
     """
     if name == "numpy":
@@ -83,7 +83,7 @@ def file_content(name: str, path: Path, about: Readable) -> dict[str, Any]:
 
 
 def _places(slices: list[list[int]], seen: int, records: int) -> Iterator[tuple[int, Words, slice]]:
-    """(cell, places in it, which of the records) of records [seen, seen + records) of an output."""
+    """(cell, places in it, mask or indices of the records) of records [seen, seen + records) of an output."""
     begin = 0
     for cell, first, last in slices:
         low, high = max(seen, begin), min(seen + records, begin + last - first)
@@ -107,13 +107,13 @@ def _odd(lane: int, numbers: Words) -> Words:
 
 
 def _terms(tokens: NDArray[Any], numbers: Words) -> list[Words]:
-    """Of both lanes, each token's term; `numbers`: its place in its record."""
+    """For both lanes, each token's term; `numbers`: its place in its record."""
     ids = tokens.astype(np.uint64) + np.uint64(1)
     return [ids * _odd(lane, numbers % BLOCK) * _odd(lane + 4, numbers // BLOCK) for lane in (0, 1)]
 
 
 def piece_sums(tokens: NDArray[Any], lengths: Words) -> list[Words]:
-    """Of both lanes, the sum over each record's tokens; records of `lengths` lie back to back."""
+    """For both lanes, the sum over each record's tokens; records of `lengths` lie back to back."""
     ends = np.cumsum(lengths, dtype=np.uint64)
     numbers = np.arange(len(tokens), dtype=np.uint64) - np.repeat(ends - lengths, lengths.astype(np.int64))
     running = [np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms)]) for terms in _terms(tokens, numbers)]
@@ -148,7 +148,7 @@ def _whole(tokens: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Words]]:
 
 
 def _stretch_content(tokens: NDArray[Any], cell: int, first: int, ends: Words) -> ContentSum:
-    """What a stretch of the stream EOT, document, EOT, document ... of a cell holds of its documents."""
+    """The content of a cell's documents in a part of its stream EOT, document, EOT, document ..."""
     stream_ends = ends + np.arange(1, len(ends) + 1, dtype=np.uint64)
     total = NOTHING
     for block, numbers in _whole(tokens):
@@ -188,7 +188,7 @@ def _nanoset(path: Path, about: Readable) -> Iterator[tuple[NDArray[Any], Words]
 def _documents(
     tokens: NDArray[Any], starts: Words, ends: Words, framing: FramingConfig
 ) -> Iterator[tuple[NDArray[Any], Words]]:
-    """(tokens, lengths) of documents without their special tokens, as many at a time as have about BLOCK_TOKENS."""
+    """(tokens, lengths) of documents without their special tokens, in blocks of about BLOCK_TOKENS."""
     framed = ends > starts  # a document kept bare has no special tokens either
     starts = starts + (framed & framing.bos).astype(np.uint64)
     ends = ends - (framed & framing.eod).astype(np.uint64)

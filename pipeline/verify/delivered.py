@@ -1,11 +1,11 @@
-"""A delivered version verified alone, from its destinations, without work folder or plan.
+"""Verifies a delivered version on its own, from its destinations, without work folder or plan.
 
-The sha256 of dataset.json is the version, so it vouches for the list: names, sizes, sha256, and what each file of
-tokens holds. SHA256SUMS and the `exp_data` references, which it cannot list, follow from it byte by byte. One whole
+The sha256 of dataset.json is the version, so it guarantees the list: names, sizes, sha256, and the content of each file
+of tokens. SHA256SUMS and the `exp_data` references, which it cannot list, follow from it byte by byte. One whole
 dataset.json at any destination is enough to check them all.
 
-Files of tokens are then read by content.py's independent readers. A file whose sha256 is wrong is not: one fault is
-one finding. Objects in a bucket are fetched into a temporary folder, one output at a time for each worker, and are
+Files of tokens are then read by content.py's independent readers, except files with a wrong sha256: one fault is one
+finding. Objects in a bucket are fetched into a temporary folder, one output at a time for each worker, and are
 compared with the store's own checksum as they arrive.
 
 Price: every file once for its sha256, files of tokens once more for their content (content.py); on disk, of remote
@@ -57,12 +57,12 @@ PART = re.compile(r"\.(bin|idx|ds|ds\.index|ds\.metadata|ds\.loss)$")  # files o
 
 
 Card = dict[str, bytes]
-"""Name -> what the file holds: README.md and croissant.json."""
+"""Name -> content of the file: README.md and croissant.json."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What lies at one destination under one version; `text` is its dataset.json, if there is one."""
+    """The files of one version at one destination; `text` is its dataset.json, if there is one."""
 
     store: Store
     version: str
@@ -73,7 +73,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Described:
-    """A dataset.json that belongs to its version: its content, what each file must be, what is stated of each."""
+    """A dataset.json that matches its version: its content, size and sha256 of every file, and its entry for each."""
 
     version: str
     content: dict[str, Any]
@@ -116,7 +116,7 @@ def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> 
 
 
 def render_version(verification: Verification) -> str:
-    """In words for a terminal; see `render`."""
+    """Render as text for a terminal; see `render`."""
     return render(verification, of="destination", next_step=NEXT)
 
 
@@ -132,7 +132,7 @@ def _open(destination: DestinationConfig, folder: str, version: str) -> Place:
 
 
 def read_file(store: Store, name: str) -> bytes | None:
-    """What a small file of a version holds, damaged or not; None if it is not there."""
+    """The content of a small file of a version, damaged or not; None if it does not exist."""
     if store.stat(name) is None:
         return None
     with store.open(name) as file:
@@ -140,14 +140,14 @@ def read_file(store: Store, name: str) -> bytes | None:
 
 
 def read_card(store: Store) -> Card:
-    """README.md and croissant.json of a version, those that are there."""
+    """README.md and croissant.json of a version, as far as they exist."""
     return {name: text for name in (README, CROISSANT) if (text := read_file(store, name)) is not None}
 
 
 def describe(text: bytes | None, version: str, card: Card) -> Described | None:
-    """What a dataset.json says of its version; None unless `text` is that version's.
+    """The description in a dataset.json; None unless `text` is that of `version`.
 
-    The card beside it counts if its two files are what its figures and dataset.json make of them.
+    The card is included if its two files are those that its figures and dataset.json determine.
     """
     if text is None or not hashlib.sha256(text).hexdigest().startswith(version):
         return None
@@ -171,7 +171,7 @@ def _size_and_sha256(text: bytes) -> tuple[int, str]:
 
 
 def _check(place: Place, described: Described | None, pool: ThreadPoolExecutor) -> tuple[list[Finding], list[int]]:
-    """Findings, and the sizes of the files that were read whole."""
+    """Findings, and the sizes of the files that were read completely."""
     folder = place.store.folder
     if not place.files:
         return compare_files(folder, {}, {}, {}), []
@@ -241,7 +241,7 @@ def _check_content(place: Place, described: Described, folder: Path, name: str) 
 
 
 def _check_totals(where: str, described: Described) -> Iterator[Finding]:
-    """What dataset.json states of each format against what it states of the format's files."""
+    """Compare the totals of each format in dataset.json with those of its files."""
     for kind, stated in described.content["formats"].items():
         totals: Counter[str] = Counter()
         for name, file in described.stated.items():

@@ -1,4 +1,4 @@
-"""A destination against what was sent there: every file, its size and sha256, and nothing else."""
+"""Checks a destination against the upload: every file, its size and sha256, and no other file."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Listing = dict[str, tuple[int, str]]
 
 
 def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tuple[list[Finding], int, int]:
-    """Findings, and files and bytes read; `whole`: the upload's own listing is as its receipt says.
+    """Findings, and files and bytes read; `whole`: the upload's own listing matches its receipt.
 
-    Files in folders are digested anew. Of objects in a bucket the checksums that the store computed are compared with
-    those of the work folder's files; an object without any, or with other ones, is read (objects.py).
+    Files in folders are digested again. Of objects in a bucket the checksums that the store computed are compared with
+    those of the work folder's files; an object without any, or with different ones, is read (objects.py).
 
-    Content is not read a second time here: a file with the sha256 of its export's receipt holds what that export's own
-    check (exports.py) compared with dataset.json, and any other file is a finding already.
+    Content is not read a second time here: for a file with the sha256 of its export's receipt, that export's own check
+    (exports.py) has compared it with dataset.json, and any other file is already a finding.
     """
     wanted = build.config.destinations[int(unit)]
     manifest = build.find("manifest", UNIT)
     if manifest is None:
-        return [], 0, 0  # without its version nobody can say where the dataset lies; that step is a finding
+        return [], 0, 0  # without its version the dataset's location is unknown; the missing step is a finding
     location = version_folder(dataset_folder(absolute(wanted.path), build.config.name), version_of(manifest))
     findings: list[Finding] = []
     sent, delivered = _sent(folder) if whole else None, _delivered(build)
@@ -76,7 +76,7 @@ def _sent(folder: Path) -> Listing:
 
 
 def _delivered(build: Build) -> dict[str, tuple[OutputFile, Path]]:
-    """Name in the dataset -> its output and where that lies; nothing while a receipt is missing."""
+    """Name in the dataset -> its output and path; empty while a receipt is missing."""
     try:
         steps = [(stage, unit) for stage in DELIVERING for unit in build.units(stage)]
         folders = [(build.receipt(*step), build.step_folder(*step)) for step in steps]
@@ -88,7 +88,7 @@ def _delivered(build: Build) -> dict[str, tuple[OutputFile, Path]]:
 def compare_files(
     location: str, expected: Listing, there: dict[str, StoredFile], digests: dict[str, str | None]
 ) -> list[Finding]:
-    """What is expected at a location, what is listed there, and the digests; a file without one is not judged."""
+    """Compare the expected files of a location with its listing and digests; without a digest only sizes count."""
     if not there:
         what = "a destination has nothing of this version"
         return [Finding(what, location, f"{DATASET} and the files that it lists", "no file")]

@@ -1,4 +1,4 @@
-"""Each export through the verifier of its format, and the dataset's own manifests against what was exported."""
+"""Runs the verifier of each export's format, and checks the dataset's own manifests against the exports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Verifier = Callable[[Build, Path, int, Vocabulary], dict[str, int]]
 
 
 def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[Finding], Recount]:
-    """Every output of an export unit through its format's verifier, with the sizes that the layout planned."""
+    """Verify every output of an export unit with its format's verifier, and the sizes that the layout planned."""
     ids = Vocabulary(**receipt.settings["vocabulary"])
     about = Readable(build.config.framing, np.dtype(ids.dtype))
     findings: list[Finding] = []
@@ -60,12 +60,12 @@ def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[F
 
 
 def _ends(build: Build, name: str, cell: int) -> NDArray[np.uint64]:
-    """Where the documents of a gathered cell end."""
+    """The ends of the documents of a gathered cell."""
     return provenance(build, KINDS[name], cell).ends
 
 
 def _positions(slices: list[list[int]]) -> int:
-    """Records (or tokens of numpy's stream) in all of an output's stretches of cells."""
+    """Records (or tokens of numpy's stream) in all slices of an output."""
     return sum(last - first for _, first, last in slices)
 
 
@@ -113,7 +113,7 @@ VERIFIERS: dict[str, Verifier] = {
 
 
 def check_manifests(build: Build, folder: Path) -> list[Finding]:
-    """`dataset.json` and `webdataset/manifest.jsonl` against the receipts of all that they list."""
+    """Check `dataset.json` and `webdataset/manifest.jsonl` against the receipts of the files that they list."""
     try:
         exported = build.receipts("export")
         written = build.receipts("writeback")
@@ -156,7 +156,7 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
 
 
 def check_card(build: Build, content: dict[str, Any], folder: Path) -> list[Finding]:
-    """README.md and croissant.json, if the dataset has a card, against what the receipts make of them now."""
+    """Check README.md and croissant.json, if the dataset has a card, against the texts that the receipts imply."""
     if not build.config.card:
         return []
     try:

@@ -1,4 +1,4 @@
-"""One fault, in words that can be acted on."""
+"""One fault, described so that a user can act on it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorpusmillError
 from corpusmill.ledger import DamagedStepError
 
-# What reading damaged files and receipts can raise; anything else is a fault of the code and must be seen as one.
+# Errors that damaged files and receipts can cause; anything else is a bug, and must be raised.
 DAMAGE = (CorpusmillError, ArithmeticError, LookupError, OSError, TypeError, ValueError, struct.error)
 
-ELSEWHERE = (StepMissingError, DamagedStepError)  # another step is not whole: that is a finding of its own
+ELSEWHERE = (StepMissingError, DamagedStepError)  # another step is damaged: that is a separate finding
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong; where (a file, and the byte where that can be said); what was expected there; what was found."""
+    """A fault; where (a file, and the byte if known); what was expected there; what was found."""
 
     what: str
     where: str
@@ -26,7 +26,7 @@ class Finding:
 
 
 def finding_of(error: BaseException | None, what: str, where: object) -> Finding:
-    """An error of one of the rooms as a finding; `what` and `where` stand in for what the error does not say."""
+    """An error of any room as a finding; `what` and `where` are used if the error lacks its own."""
     if not isinstance(error, CorpusmillError):
         return Finding(what, str(where), "what its writer wrote", f"{type(error).__name__}: {error}")
     details = {label: str(value) for label, value in error.details}
@@ -34,7 +34,7 @@ def finding_of(error: BaseException | None, what: str, where: object) -> Finding
 
 
 def difference(expected: object, got: object) -> tuple[str, str]:
-    """Two unequal values in words; of mappings only the parts that differ."""
+    """Two unequal values as text; of mappings only the entries that differ."""
     if isinstance(expected, dict) and isinstance(got, dict):
         keys = sorted(key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key))
         return _entries(expected, keys), _entries(got, keys)

@@ -1,9 +1,9 @@
-"""Documents on the list of `forget`: none may be in the dataset, and no stretch of their texts in any format.
+"""Checks that no document on the list of `forget` is in the dataset, and no span of their texts in any format.
 
-By id, or file and line, the texts are asked from which all formats are made; that those hold these texts and no others
-is what the other checks show. Independent of all that, stretches of the forgotten texts are looked for in every file
-of the build, and of its version at every destination. Objects in buckets and on hubs are streamed for that, once each.
-What could not be searched is a finding.
+Documents are searched by id, or file and line, in the texts from which all formats are made; other checks show that
+the formats hold exactly these texts. Independently, spans of the forgotten texts are searched for in every file of the
+build, and of its version at every destination. Objects in buckets and on the Hub are streamed for that, once each.
+A file that could not be searched is a finding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNKNOWN = "it is unknown whether forgotten documents are gone"
 
 
 def check_forgotten(build: Build) -> list[Finding]:
-    """What is left of documents that were to be forgotten. Damage that other checks name is left to them."""
+    """Remains of documents that must be forgotten. Damage is left to the checks that report it."""
     if build.config.forget is None:
         return []
     try:
@@ -39,7 +39,7 @@ def check_forgotten(build: Build) -> list[Finding]:
     except DAMAGE as error:
         return [finding_of(error, UNKNOWN, build.work)]
     if manifest is None:
-        return findings  # without its version nobody can say where the dataset lies; that step is a finding
+        return findings  # without its version the dataset's location is unknown; the missing step is a finding
     for destination in build.config.destinations:
         folder = version_folder(dataset_folder(absolute(destination.path), build.config.name), version_of(manifest))
         findings += _at_destination(folder, destination.endpoint_url, search)
@@ -54,7 +54,7 @@ def _remains(build: Build, search: Search) -> Iterator[Finding]:
 
 
 def _at_destination(folder: str, endpoint_url: str | None, search: Search) -> Iterator[Finding]:
-    """What stands in the files of a version at a destination; if one cannot be read, how many were not searched."""
+    """Remains in the files of a version at a destination; if one cannot be read, the number of files not searched."""
     left: deque[StoredFile] = deque()
     try:
         store = open_store(folder, endpoint_url=endpoint_url)

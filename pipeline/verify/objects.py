@@ -1,4 +1,4 @@
-"""The sha256 of an object from its bytes, not from its metadata."""
+"""Computes the sha256 of an object from its bytes, not from its metadata."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from corpusmill.storage import Checksum, Store, StoredFile, Wanted, matches_file
 
 
 def object_sha256(store: Store, file: StoredFile, sha256: str, same: Path | None) -> str:
-    """64 hex digits: `sha256` if the local file `same` has it and every checksum that the store itself computed of the
-    object; else those of the object's bytes, which then are read.
+    """64 hex digits: `sha256` if the local file `same` has it and all checksums that the store itself computed of the
+    object; else the sha256 of the object's bytes, which then are read.
     """
     computed = store.own_checksums(file.name, identity=file.identity)
     comparable = computed and same is not None and same.is_file() and same.stat().st_size == file.size_bytes

@@ -1,4 +1,4 @@
-"""One step's receipt against the files in its folder, and its accounts."""
+"""Checks one step's receipt against the files in its folder, and its accounts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import xxhash
 
 from corpusmill.engine.build import Build
 from corpusmill.ledger import RECEIPT_NAME, Receipt, output_file
-from corpusmill.ledger.blocks import BLOCKS_NAME, Blocks, read_digests
+from corpusmill.ledger.blocks import Blocks, read_digests
 from corpusmill.ledger.lock import LOCK_NAME
+from corpusmill.ledger.receipt import BLOCKS_NAME
 from corpusmill.mirrored import address_of
 from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
 from corpusmill.work_folder.outputs import sent, sent_digest
 
 
 def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
-    """Every output there, with its size and digest, and nothing beside them; (findings, files and bytes read).
+    """Check that every output exists, with its size and digest, and no other file; (findings, files and bytes read).
 
-    Hidden files (a name or a folder that starts with a dot) and `*.partial` are the mill's temporaries and locks: what
-    a killed writer left of them is never read, and is not named.
+    Hidden files (a name or a folder that starts with a dot) and `*.partial` are temporary files and locks: those that
+    a killed writer left are never read, and not reported.
     """
     if receipt.attempt:
         return _check_objects(folder, receipt)
@@ -57,7 +58,7 @@ def check_files(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int
 
 
 def _check_objects(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, int]:
-    """The same of a step in a bucket, whose outputs are then here, too, for whoever recounts them."""
+    """As check_files, for a step in a bucket, whose outputs are then in the cache, too, for the recounts."""
     findings: list[Finding] = []
     sizes = sent(folder, receipt.attempt)
     files = read_bytes = 0
@@ -89,7 +90,7 @@ def _check_objects(folder: Path, receipt: Receipt) -> tuple[list[Finding], int, 
 
 
 def _files_below(folder: Path) -> dict[str, Path]:
-    """Everything below the folder that is not a folder (links are not), by relative name; receipt and lock left out."""
+    """All files and links below the folder, by relative name, without receipt and lock."""
     sizes = {}
     for parent, folders, names in os.walk(folder):
         for path in (Path(parent, name) for name in [*names, *folders]):
@@ -103,7 +104,7 @@ def _is_temporary(name: str) -> bool:
 
 
 def check_accounts(build: Build, folder: Path, receipt: Receipt) -> list[Finding]:
-    """The stage's balance, drawn anew from the receipts of the step and its neighbours."""
+    """Check the stage's balance, computed again from the receipts of the step and its neighbours."""
     name, path = f"{receipt.stage} {receipt.unit}", str(folder / RECEIPT_NAME)
     try:
         checks = build.graph[receipt.stage].checks(build, receipt.unit, receipt)

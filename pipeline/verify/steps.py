@@ -1,8 +1,8 @@
-"""Which folders hold a build's steps, told from their receipts, some of which may be damaged or gone.
+"""Finds the folders of a build's steps from their receipts, some of which may be damaged or missing.
 
-A step's folder is called by its fingerprint, which follows from its inputs' receipts. So every step is located as the
-build itself does it, as far as its inputs have whole receipts. Which steps lie behind a damaged one is told by the
-folders on disk: those whose receipts name no input that is another build's.
+A step's folder has its fingerprint in its name, which follows from its inputs' receipts. So a step is located as the
+build itself does it, if its inputs have intact receipts. The steps after a damaged one are found among the folders on
+disk: those whose receipts name no input of another build.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from corpusmill.work_folder.small import refresh, refresh_all
 
 @dataclass(frozen=True)
 class StepFolder:
-    """Where a step's outputs lie, or should; its receipt if that is whole, else what is wrong with it."""
+    """The folder where a step's outputs are, or should be; its receipt if intact, else the finding."""
 
     stage: str
     unit: str
@@ -30,7 +30,7 @@ class StepFolder:
 
 
 def open_folder(stage: str, unit: str, folder: Path) -> StepFolder:
-    """A step's folder with its receipt, if that is whole and the folder's; outputs are not looked at."""
+    """A step's folder with its receipt, if intact and of this folder; outputs are not read."""
     name, path = f"{stage} {unit}", folder / RECEIPT_NAME
     refresh(path)
     try:
@@ -53,9 +53,9 @@ def open_folder(stage: str, unit: str, folder: Path) -> StepFolder:
 
 
 def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
-    """Every step after the plan, in order, and why not all could be located; `build` then holds the whole receipts.
+    """Every step after the plan, in order, and why not all could be located; `build` then holds the intact receipts.
 
-    `build` must not look for receipts by itself (see Build's `find_receipt`).
+    `build` must not search for receipts itself (see Build's `find_receipt`).
     """
     steps: list[StepFolder] = []
     digests: dict[StepName, str] = {}
@@ -84,7 +84,7 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
 
 
 def _locate(build: Build, stage: str) -> tuple[list[StepFolder], Exception | None]:
-    """The steps of a stage whose inputs all have whole receipts, and why that is not every step."""
+    """The steps of a stage whose inputs all have intact receipts, and why that is not every step."""
     located: list[StepFolder] = []
     why = None
     try:
@@ -102,11 +102,11 @@ def _locate(build: Build, stage: str) -> tuple[list[StepFolder], Exception | Non
 def _behind(
     units: set[str], others: list[StepFolder], digests: dict[StepName, str], elsewhere: set[InputReceipt]
 ) -> list[StepFolder]:
-    """Of a stage's `others` those that can be the build's, for other units than `units`; the rest joins `elsewhere`.
+    """The folders of a stage's `others` that can be the build's, for units not in `units`; adds the rest to
+    `elsewhere`.
 
-    They were made from no other receipts than those of `digests`, but some may be missing there. Of a unit's folders
-    the newest is taken, and only for want of a better one that which was made from `elsewhere`: two builds can share a
-    digest.
+    Their inputs do not contradict `digests`, in which some may be missing. Of a unit's folders the newest is taken, one
+    with an input in `elsewhere` only if there is no better: two builds can share a digest.
     """
 
     def agrees(step: StepFolder) -> bool:

@@ -13,6 +13,7 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.graph import PLAN
 from corpusmill.engine.stage import Recount
 from corpusmill.ledger import RECEIPT_NAME, Receipt
+from corpusmill.ledger.cached import growing
 from corpusmill.report.figures import counted
 from corpusmill.sources.plan import Plan
 from corpusmill.verify.destinations import check_destination
@@ -25,9 +26,9 @@ from corpusmill.verify.steps import StepFolder, find_steps, open_folder
 
 @dataclass(frozen=True)
 class Verification:
-    """What was re-read, and all that is wrong with it, in the order of the steps.
+    """What was re-read, and all findings, in the order of the steps.
 
-    `given_back`: files that are not there because no step needs them any more (engine/reclaim.py).
+    `given_back`: files that were removed because no step needs them any more (engine/reclaim.py).
     """
 
     steps: int
@@ -37,6 +38,7 @@ class Verification:
     given_back: int = 0
 
 
+@growing()
 def verify_build(build: Build, *, workers: int = 1) -> Verification:
     """Re-read everything that a build made; see the package's docstring. Damage never raises: it is a finding."""
     build, steps, error = open_steps(build)
@@ -45,7 +47,7 @@ def verify_build(build: Build, *, workers: int = 1) -> Verification:
     findings = [finding for part in parts for finding in part.findings]
     if error and not findings:
         findings = [finding_of(error, "not every step could be located", build.plan_folder)]
-    if steps[0].receipt:  # the plan's: without it nothing says what was to be forgotten
+    if steps[0].receipt:  # the plan's: without it the list of forgotten documents is unknown
         findings += check_forgotten(build)
     files, read_bytes, gone = (
         sum(counts) for counts in zip(*((part.files, part.read_bytes, part.given_back) for part in parts), strict=True)
@@ -54,9 +56,9 @@ def verify_build(build: Build, *, workers: int = 1) -> Verification:
 
 
 def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]:
-    """The build with its whole receipts, its steps (see find_steps), the plan first, and why those are not all.
+    """The build with its intact receipts, its steps (see find_steps), the plan first, and why those are not all.
 
-    Configuration and plan are taken from the plan's receipt, whatever became of its files.
+    Configuration and plan are taken from the plan's receipt, even if its files are damaged.
     """
     build = Build(build.plan_receipt, build.graph, lambda _step, _work: None)
     plan = open_folder(PLAN, build.work.name, build.plan_folder)
@@ -70,7 +72,7 @@ def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]
 
 
 def verify_step(build: Build, step: StepFolder) -> Verification:
-    """All that can be said of one step: receipt, files, accounts, counts, and its export or destination."""
+    """Check one step: receipt, files, accounts, counts, and its export or destination."""
     findings = [step.finding] if step.finding else []
     files = read_bytes = 0
     if step.receipt:
@@ -91,9 +93,9 @@ def verify_step(build: Build, step: StepFolder) -> Verification:
 
 
 def _check_content(build: Build, stage: str, folder: Path, receipt: Receipt, *, whole: bool) -> list[Finding]:
-    """What the files hold against what the receipt says.
+    """Compare the content of the files with the receipt.
 
-    Files known to be damaged are read by the verifiers of exports only, which trust nothing and can say where.
+    Damaged files are read only by the verifiers of exports, which trust nothing and can locate the damage.
     """
     findings: list[Finding] = []
     if stage == "export":
@@ -126,9 +128,9 @@ def _compare(recount: Recount, receipt: Receipt, path: Path) -> Iterator[Finding
 
 
 def render(verification: Verification, *, of: str = "step", next_step: str | None = None) -> str:
-    """In words for a terminal: one line when all is well, else every finding with its place.
+    """Render as text for a terminal: one line if all is well, else every finding with its place.
 
-    `of` says what `steps` counts; `next_step` says what to do about the findings.
+    `of`: what `steps` counts; `next_step`: what to do about the findings.
     """
     files = counted(verification.files, "file")
     read = f"{counted(verification.steps, of)}, {files}, {verification.read_bytes:,} bytes re-read"

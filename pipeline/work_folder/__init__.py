@@ -17,12 +17,12 @@ The second attempt finds a receipt: the same digest is as good as its own; anoth
 deterministic, which is an error. Besides receipts, only the lease is conditional.
 
 How a step reads: a process requests a receipt when it first needs it. Outputs come block by block: blocks that are
-missing here, or differ from `.blocks`, are fetched in one request per stretch and compared (ledger/blocks.py), so a
+missing here, or differ from `.blocks`, are fetched in one request per range and checked (ledger/blocks.py), so a
 hole, a flipped bit in the cache and a response damaged in transit are handled alike.
 
 Invariants: outputs without a receipt are garbage; a receipt is trusted only by its seal; machines' clocks are never
 compared, times are the store's own; no client of a store crosses a fork.
 
-Price: one request per receipt that a process reads, one per stretch of blocks, one per output that it writes or per
+Price: one request per receipt that a process reads, one per range of blocks, one per output that it writes or per
 part of it, five per step (builds/moved.py counts them; a small object of gs:// takes two requests to read).
 """

@@ -1,4 +1,4 @@
-"""Opens buckets: one client of each for each process."""
+"""Opens buckets, with one client of each bucket per process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ ENDPOINTS = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
 
 
 def objects_of(bucket: str) -> Objects:
-    """The objects of ``s3://bucket`` or ``gs://bucket``; a client of its own for each process, since none survives a
-    fork.
-    """
+    """The objects of ``s3://bucket`` or ``gs://bucket``; one client per process, since clients do not survive forks."""
     return _of_process(bucket, os.getpid(), cache_folder(), *map(os.environ.get, ENDPOINTS))
 
 

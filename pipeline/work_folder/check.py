@@ -1,4 +1,4 @@
-"""Does a store keep the promises that a work folder relies on?"""
+"""Checks that a store honours the conditional writes on which a work folder relies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ class StoreUnfitError(PermanentError):
 
 
 def require_conditions(bucket: str, folder: str) -> None:
-    """StoreUnfitError for a store that writes although a condition forbids it; a process asks once."""
+    """StoreUnfitError for a store that writes although a condition forbids it; checked once per process.
+
+    So errors of requests that these credentials may not send, listing included, come before any work.
+    """
     objects = objects_of(bucket)
     if objects.keeps_conditions:
         return
-    key = f"{folder}/{NAME}-{new_attempt()}"  # others may ask at this moment
+    key = f"{folder}/{NAME}-{new_attempt()}"  # others may check at the same time
     tag = objects.put(key, b"here\n").tag
     if _wins(objects, key, b"again\n", ""):
         raise _unfit(objects, key, objects.if_absent, "overwrote an existing object")
@@ -30,14 +33,15 @@ def require_conditions(bucket: str, folder: str) -> None:
         raise _unfit(objects, key, objects.if_same, "overwrote another object than the one named")
     if not _wins(objects, key, b"mine\n", tag):
         raise _unfit(objects, key, objects.if_same, "refused to overwrite the object named")
+    next(objects.list(key), None)
     objects.delete(key)
     objects.keeps_conditions = True
 
 
 def race_writers(bucket: str, folder: str, races: int) -> None:
-    """Let RACERS threads write one object at the same time: where none is, then over the one that is there.
+    """Let RACERS threads write one object at the same time: first a new one, then over the existing one.
 
-    StoreUnfitError if in any race more or less than one wins.
+    StoreUnfitError unless exactly one wins every race.
     """
     objects = objects_of(bucket)
     with ThreadPoolExecutor(RACERS) as pool:
@@ -60,7 +64,7 @@ def _wins(objects: Objects, key: str, content: bytes, over: str) -> bool:
     try:
         objects.put(key, content, over=over)
     except TakenError:
-        there = objects.get(key)  # one's own success may be answered so, if its answer was lost
+        there = objects.get(key)  # a retry after a lost answer fails like this, too
         return there is not None and there.content == content
     return True
 

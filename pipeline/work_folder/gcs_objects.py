@@ -1,7 +1,7 @@
 """Objects of a bucket of Google Cloud Storage. Tags are generations.
 
-Experimental: no build of ours ran there. Of an object's content the JSON API promises no header with the time of its
-change, so a small object takes two requests to read: what it is, then its content at that generation.
+Experimental: we have not run a build there. The JSON API documents no header with an object's time of change for its
+content, so reading a small object takes two requests: its metadata, then its content at that generation.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class GcsObjects(Objects):
                 return None
             with arriving(answer.raw.shutdown, where=self.location(key)):
                 row = answer.json()
-            _ = int(row["size"]), _seconds(row), base64.b64decode(row["crc32c"])  # here, where malformed has its error
+            _ = int(row["size"]), _seconds(row), base64.b64decode(row["crc32c"])  # a malformed answer fails here
             return row, _date(answer)
 
         def content(row: Any) -> bytes:
             size_bytes = int(row["size"])
             if not size_bytes:
-                return b""  # no range of it can be asked for
+                return b""  # an empty object has no ranges
             try:
                 answer = self.store.media(key, 0, size_bytes, {"generation": row["generation"]})
             except NotFound as error:
@@ -115,7 +115,7 @@ class GcsObjects(Objects):
             with arriving(answer.raw.shutdown, where=self.location(key), size_bytes=last - first):
                 data: bytes = answer.raw.read(decode_content=False)
             if len(data) != last - first:
-                raise ValueError("an answer of another length")
+                raise ValueError("a response of another length")
             return data
 
         data = self.store.call("read", self.location(key), read)
@@ -158,16 +158,16 @@ class GcsObjects(Objects):
         self.store.delete(key)
 
     def _path(self, key: str) -> str:
-        """Where the JSON API has an object, or the bucket's listing."""
+        """The JSON API's path of an object, or of the bucket's listing."""
         folder = f"storage/v1/b/{quote(self.store.bucket, safe='')}/o"
         return f"{folder}/{quote(key, safe='')}" if key else folder
 
 
 def _seconds(row: Any) -> float:
-    """When an object was changed, by the store's clock."""
+    """The time of an object's change, in seconds by the store's clock."""
     return datetime.fromisoformat(row["updated"]).timestamp()
 
 
 def _date(answer: Any) -> float:
-    """When the store answered, by its own clock."""
+    """The time of a response, in seconds by the store's clock."""
     return parsedate_to_datetime(answer.headers["Date"]).timestamp()

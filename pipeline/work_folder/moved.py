@@ -1,7 +1,7 @@
-"""What a process moves to and from work folders in buckets, and how many blocks it found in its machine's cache.
+"""Counts what a process moves to and from work folders in buckets, and the blocks it found in its machine's cache.
 
-Whoever wants to know of several processes names a file in CORPUSMILL_MOVED (a task of Airflow does, for its metrics):
-each process that works for it adds a line of JSON, counts by name. Where none is named, nothing is written.
+To sum over several processes, name a file in CORPUSMILL_MOVED (a task of Airflow does, for its metrics): each process
+appends a line of JSON, counts by name. Without the variable nothing is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOVED = "CORPUSMILL_MOVED"
 
 @dataclass
 class Moved(Traffic):
-    """Requests to buckets and their bytes; blocks of 1 MiB that steps opened and that were here, or were fetched."""
+    """Requests to buckets and their bytes; blocks of 1 MiB that steps opened: cached (hits), or fetched (misses)."""
 
     cache_hits: int = 0
     cache_misses: int = 0
@@ -32,7 +32,7 @@ class Moved(Traffic):
         return {name: getattr(self, name) for name in names}
 
     def news(self) -> dict[str, int]:
-        """The figures since this was last asked for, without those that are 0."""
+        """The figures since the last call, without those that are 0."""
         with self._lock:
             counts = Counter(self.as_counts())
             told, self._told = self._told, counts
@@ -43,12 +43,12 @@ _of_process: dict[int, Moved] = {}
 
 
 def moved() -> Moved:
-    """Of this process; a fork begins anew."""
+    """The counts of this process; a fork starts at 0."""
     return _of_process.setdefault(os.getpid(), Moved())
 
 
 def tell() -> None:
-    """Add what this process has moved since it last told to the file, if one is named."""
+    """Append the counts since the last call to the file in CORPUSMILL_MOVED, if set."""
     place = os.environ.get(MOVED)
     if place and (news := moved().news()):
         # One short write to a file that is only appended to: lines of several processes do not mix.

@@ -1,5 +1,5 @@
-"""Objects of one bucket: small ones, put on conditions; stretches of large ones; listings. The interface: two stores
-implement it, s3_objects.py and gcs_objects.py; buckets.py opens them.
+"""Objects of one bucket: conditional writes of small ones, ranges of large ones, listings. An interface with two
+implementations, s3_objects.py and gcs_objects.py; buckets.py opens them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ THREADS = 4
 
 
 class TakenError(TransientError):
-    """An object is there already, or is another one than it was: somebody else was first."""
+    """An object exists already, or has changed: another process was first."""
 
 
 class GoneError(PermanentError):
-    """An object is not there."""
+    """An object does not exist, or is too short."""
 
 
 @dataclass(frozen=True)
 class Small:
-    """An object that is read whole. `tag` names this content of it: an ETag in S3, a generation in Google's store.
-    Times are the store's, in seconds: its change, the answer.
+    """An object that is read whole. `tag` identifies its content: an ETag in S3, a generation in Google's store.
+
+    Times are the store's, in seconds since 1970: of its last change, of the response.
     """
 
     content: bytes
@@ -51,12 +52,12 @@ class Listed:
 
 
 class Objects(ABC):
-    """Requests to one bucket, at the endpoint and with the credentials that the environment says.
+    """Requests to one bucket, with endpoint and credentials from the environment.
 
-    `address`: s3://bucket or gs://bucket. What a process knows of it: `tags`, of small objects by key as they were last
-    seen, "" for one that was not there; `keeps_conditions`, once that is known; `looked_at`, the bytes it had moved
-    when it looked what the cache holds. `if_absent`, `if_same`: what the store calls its conditions; `other_tag`: one
-    that no object has.
+    `address`: s3://bucket or gs://bucket. State of this process: `tags`, of small objects by key as last seen, "" for a
+    missing one; `keeps_conditions`, once checked; `unseen`, bytes added to the cache since its size was measured, and
+    `most_kept`, the largest size measured. `if_absent`, `if_same`: the store's names of its conditions; `other_tag`: a
+    tag that no object has.
     """
 
     if_absent: str
@@ -67,7 +68,8 @@ class Objects(ABC):
         self.address = address
         self.tags: dict[str, str] = {}
         self.keeps_conditions = False
-        self.looked_at = 0
+        self.unseen = 0
+        self.most_kept = 0
 
     def location(self, key: str) -> str:
         """The complete address of an object."""
@@ -79,21 +81,20 @@ class Objects(ABC):
 
     @abstractmethod
     def put(self, key: str, content: bytes, *, over: str | None = None) -> Small:
-        """Write a small object: where none is (`over` is ""), over the one of that tag, or whatever is there (None).
+        """Write a small object: only if none exists (`over` is ""), only over the one with that tag, or always (None).
 
-        TakenError if another is there. One's own success may be answered so, where an answer was lost: look.
+        TakenError if the condition fails; also for a retry after one's own success whose answer was lost, so look.
         """
 
     @abstractmethod
     def send(self, path: Path, key: str) -> None:
-        """Upload a file under a key that nobody else writes.
+        """Upload a file under a key that no other process writes.
 
-        The store compares what arrives with one digest that comes along. Whoever reads the object compares it with the
-        digests of its blocks.
+        The store checks one digest sent along. Readers of the object check the digests of its blocks.
         """
 
     def read(self, key: str, first: int, last: int) -> bytes:
-        """The bytes [first, last) of an object; GoneError if it is not there, or is shorter."""
+        """The bytes [first, last) of an object; GoneError if it does not exist, or is shorter."""
         ranges = [(begin, min(begin + RANGE_BYTES, last)) for begin in range(first, last, RANGE_BYTES)]
         if len(ranges) == 1:
             return self._range(key, *ranges[0])
@@ -102,7 +103,7 @@ class Objects(ABC):
 
     @abstractmethod
     def _range(self, key: str, first: int, last: int) -> bytes:
-        """The same in one request."""
+        """As read, in one request."""
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -110,11 +111,11 @@ class Objects(ABC):
 
     @abstractmethod
     def folders(self, prefix: str) -> Iterator[str]:
-        """What stands between `prefix` and the next slash, of all keys that have both; each once."""
+        """The names between `prefix` and the next slash, for all keys with both; each once."""
 
     @abstractmethod
     def unfinished(self, prefix: str) -> Sequence[Unfinished]:
-        """Uploads in parts that a killed worker left behind, or that one is about to finish."""
+        """Unfinished uploads in parts of keys that begin with `prefix`: of killed workers, or still running."""
 
     @abstractmethod
     def abort(self, upload: Unfinished) -> None:
@@ -122,16 +123,16 @@ class Objects(ABC):
 
     @abstractmethod
     def clock(self) -> float:
-        """What time it is for the store, in seconds."""
+        """The store's time, in seconds since 1970."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Remove an object; nothing happens if there is none."""
+        """Remove an object, if it exists."""
 
     def gone(self, key: str) -> GoneError:
-        """The error for a stretch that is not there."""
+        """The error for a missing object or range."""
         return GoneError("an object is gone, or shorter than before", where=self.location(key))
 
     def taken(self, key: str) -> TakenError:
-        """The error for an object that another wrote."""
-        return TakenError("somebody else wrote an object", where=self.location(key))
+        """The error for an object that another process wrote."""
+        return TakenError("another process wrote an object", where=self.location(key))

@@ -21,12 +21,12 @@ FILES_AT_ONCE = 2  # those above 8 MiB are sent in four parts at once: 64 MiB of
 
 
 def new_attempt() -> str:
-    """A name under which nobody else writes: no byte of an output depends on it."""
+    """A random name under which no other attempt writes; no byte of an output depends on it."""
     return secrets.token_hex(8)
 
 
 def send(written: Path, step_folder: Path, attempt: str, names: Iterable[str]) -> None:
-    """Upload what a step wrote, of these names below the folder `written`."""
+    """Upload the outputs with these names below the folder `written`."""
     bucket, folder = attempt_key(step_folder, attempt)
     objects = objects_of(bucket)
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
@@ -40,7 +40,7 @@ def read(step_folder: Path, attempt: str, name: str, first: int, last: int) -> b
 
 
 def sent(step_folder: Path, attempt: str) -> dict[str, int]:
-    """What lies in the bucket of an attempt: sizes in bytes by name."""
+    """The outputs of an attempt in the bucket: sizes in bytes by name."""
     bucket, folder = attempt_key(step_folder, attempt)
     return {
         stored.key.removeprefix(f"{folder}/"): stored.size_bytes for stored in objects_of(bucket).list(f"{folder}/")
@@ -48,7 +48,7 @@ def sent(step_folder: Path, attempt: str) -> dict[str, int]:
 
 
 def sent_digest(step_folder: Path, attempt: str, name: str, size_bytes: int, algorithm: Algorithm) -> str:
-    """The digest of an output as the bucket holds it, in hex digits; it is read piece by piece."""
+    """The digest of an output in the bucket, in hex digits; reads it piece by piece."""
     digest = hashlib.sha256() if algorithm == "sha256" else xxhash.xxh3_128()
     for first in range(0, size_bytes, PIECE_BYTES):
         digest.update(read(step_folder, attempt, name, first, min(first + PIECE_BYTES, size_bytes)))
@@ -63,8 +63,9 @@ def remove(step_folder: Path, attempt: str, names: Iterable[str] | None = None) 
 
 
 def abandoned(work: Path, named: Container[str], older_than_seconds: float) -> list[tuple[Path, int]]:
-    """(what would be its mirror, bytes) of each attempt whose outputs no receipt names, and nobody writes any more.
-    Uploads that broke off belong to it; their bytes are not counted.
+    """(path of its mirror, bytes) of each attempt that no receipt names, and that has not changed for this long.
+
+    Interrupted uploads are included, without their bytes.
 
     named   attempts that receipts name
     """
@@ -79,14 +80,14 @@ def abandoned(work: Path, named: Container[str], older_than_seconds: float) -> l
         if attempt not in named:
             unnamed.setdefault(f"{OUTPUTS}/{fingerprint}/{attempt}", []).append((size_bytes, at))
     return [
-        (work / place, sum(size_bytes for size_bytes, _ in those))
-        for place, those in sorted(unnamed.items())
-        if max(at for _, at in those) < now - older_than_seconds
+        (work / place, sum(size_bytes for size_bytes, _ in objects_below))
+        for place, objects_below in sorted(unnamed.items())
+        if max(at for _, at in objects_below) < now - older_than_seconds
     ]
 
 
 def remove_abandoned(attempt: Path) -> None:
-    """Remove what `abandoned` named."""
+    """Remove an attempt that `abandoned` returned."""
     bucket, key = object_of(attempt) or ("", "")
     objects = objects_of(bucket)
     for upload in objects.unfinished(f"{key}/"):

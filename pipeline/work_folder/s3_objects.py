@@ -1,4 +1,4 @@
-"""Objects of a bucket of S3 or of a store that speaks its protocol. Tags are ETags."""
+"""Objects of a bucket of S3 or of a compatible store. Tags are ETags."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class S3Objects(Objects):
             send_in_parts(self.store, path, key)
             return
         content = path.read_bytes()
-        headers = content_md5(self.store, content)  # the least that a request can be signed with
+        headers = content_md5(self.store, content)  # the cheapest digest with which a request can be signed
         put = partial(self.store.client.put_object, Bucket=self.bucket, Key=key, Body=content, **headers)
         self.store.call("write", self.location(key), put)
         self.store.traffic.add(bytes_sent=len(content))
@@ -85,7 +85,7 @@ class S3Objects(Objects):
                 raise
             data: bytes = answer["Body"].read()
             if len(data) != last - first:
-                raise ValueError("an answer of another length")
+                raise ValueError("a response of another length")
             return data
 
         data = self.store.call("read", self.location(key), read)
@@ -137,5 +137,5 @@ def _md5(content: bytes) -> Any:
 
 
 def _date(answer: Any) -> Any:
-    """When the store answered, by its own clock."""
+    """The time of a response, by the store's clock."""
     return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])

@@ -1,7 +1,7 @@
-"""Small files of a work folder: receipts and marks. On a file system they are files; of a bucket, objects with a copy
-in the mirror, which a process brings up to date when it first asks.
+"""Small files of a work folder: receipts and marks. On a file system they are files; in a bucket, objects with a copy
+in the mirror, which a process refreshes when it first reads it.
 
-A file has the time of change that its store gave it, here as there: what is older than what is asked of one clock.
+The copy has the store's time of change, so that ages are compared by one clock.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from corpusmill.work_folder.objects import Objects, Small, TakenError
 
 
 def is_shared(path: Path | str) -> bool:
-    """Whether a path of a work folder lies in a bucket."""
+    """Whether a path of a work folder is in a bucket."""
     return object_of(path) is not None
 
 
 def refresh(path: Path, *, again: bool = False) -> bool:
-    """Whether a small file is there; of one in a bucket, the copy here is then what it was when this process first
-    asked, or with `again` what it is now.
+    """Whether a small file exists. The copy of one in a bucket is then the file as of the first call in this process,
+    or with `again` as of now.
     """
     there = object_of(path)
     if there is None:
@@ -36,7 +36,7 @@ def refresh(path: Path, *, again: bool = False) -> bool:
 
 
 def refresh_all(folder: Path, name: str) -> None:
-    """Bring `<folder>/*/<name>` up to date; those that are gone from a bucket go here, too."""
+    """Refresh `<folder>/*/<name>`; copies of files that are gone from the bucket are removed."""
     there = object_of(folder)
     if there is None:
         return
@@ -49,7 +49,7 @@ def refresh_all(folder: Path, name: str) -> None:
 
 
 def remove_all(folder: Path) -> None:
-    """Remove every small file of a folder from the bucket, but for what is here."""
+    """Remove every small file of a folder from the bucket, but not the copies here."""
     there = object_of(folder)
     if there is None:
         return
@@ -61,7 +61,7 @@ def remove_all(folder: Path) -> None:
 
 
 def names_below(folder: Path, prefix: str) -> list[Path]:
-    """Every small file `<folder>/*/<prefix>...`, in order of name; none of a bucket's is brought here."""
+    """Every small file `<folder>/*/<prefix>...`, in order of name, without fetching any from a bucket."""
     there = object_of(folder)
     if there is None:
         return sorted(folder.glob(f"*/{prefix}*"))
@@ -71,7 +71,7 @@ def names_below(folder: Path, prefix: str) -> list[Path]:
 
 
 def folders_below(folder: Path) -> list[Path]:
-    """Every folder directly below one, in order of name; none of a bucket's is brought here."""
+    """Every folder directly below one, in order of name, without fetching anything from a bucket."""
     there = object_of(folder)
     if there is None:
         return sorted(path for path in folder.iterdir() if path.is_dir())
@@ -80,7 +80,7 @@ def folders_below(folder: Path) -> list[Path]:
 
 
 def age_seconds(path: Path) -> float:
-    """How long ago a small file was written, by the clock of its store alone; refreshes it. Infinite if it is gone."""
+    """Seconds since a small file was written, by its store's clock only; refreshes it. Infinite if it is gone."""
     there = object_of(path)
     if there is None:
         clock = path.with_name(f"{path.name}.clock")
@@ -96,7 +96,7 @@ def age_seconds(path: Path) -> float:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a small file whole, whatever was there."""
+    """Write a small file atomically, over any existing one."""
     there = object_of(path)
     if there is None:
         write_here(path, content)
@@ -107,8 +107,10 @@ def write(path: Path, content: bytes) -> None:
 
 
 def put(path: Path, content: bytes) -> bool:
-    """Write a small file in a bucket if what this process saw there last, or nothing, is still there; else False, and
-    the copy here is what was written by another, or by oneself where an answer was lost.
+    """Write a small file in a bucket if it has not changed since this process last saw it; returns whether it was
+    written.
+
+    If not, the copy here is that of the other writer.
     """
     bucket, key = object_of(path) or ("", "")
     objects = objects_of(bucket)
@@ -121,7 +123,7 @@ def put(path: Path, content: bytes) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a small file; nothing happens if there is none."""
+    """Remove a small file, if it exists."""
     there = object_of(path)
     if there is not None:
         bucket, key = there
@@ -131,7 +133,7 @@ def remove(path: Path) -> None:
 
 
 def _take_over(path: Path, there: Small | None, objects: Objects, key: str) -> None:
-    """Make the copy here what is in the bucket."""
+    """Update the copy here from the bucket."""
     if there is None:
         path.unlink(missing_ok=True)
     else:
@@ -141,10 +143,16 @@ def _take_over(path: Path, there: Small | None, objects: Objects, key: str) -> N
 
 
 def write_here(path: Path, content: bytes, *, changed_at: float | None = None) -> None:
-    """Write a file of this machine by atomic rename, whoever else writes it."""
+    """Write a local file by atomic rename, safe with concurrent writers."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
-        temporary.write(content)
-    os.chmod(temporary.name, 0o644)  # noqa: PTH101
+        new = Path(temporary.name)
+        try:
+            temporary.write(content)
+            temporary.flush()
+        except OSError:  # a full disk
+            new.unlink()
+            raise
+    new.chmod(0o644)
     if changed_at is not None:
-        os.utime(temporary.name, (changed_at, changed_at))
-    Path(temporary.name).replace(path)
+        os.utime(new, (changed_at, changed_at))
+    new.replace(path)

@@ -177,9 +177,9 @@ def test_estimate_of_the_same_build_says_how_much_room_is_needed(tmp_path: Path)
     estimate = estimate_dataset(built)
     build = open_build(plan_dataset(built))
     free_bytes = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
-    require_room(built, build.work, moments(estimate.held)["keep"], said_by="the last estimate")
+    require_room(built, build.work, moments(estimate.held)["keep"], stated_by="the last estimate")
     with pytest.raises(StorageFullError, match="fill a disk") as caught:
-        require_room(built, build.work, [(0, 0), (free_bytes, 1 << 40), (free_bytes, 0)], said_by="the last estimate")
+        require_room(built, build.work, [(0, 0), (free_bytes, 1 << 40), (free_bytes, 0)], stated_by="the last estimate")
     assert "the last estimate" in str(caught.value)
 
 
@@ -189,9 +189,9 @@ def test_what_the_work_folder_holds_is_room(tmp_path: Path) -> None:
         built = config(tmp_path, work_folder=str(disk / "work"), destinations=[{"path": str(tmp_path / "out")}])
         work = open_build(plan_dataset(built)).work
         (work / "kept").write_bytes(bytes(12 << 20))
-        require_room(built, work, [(14 << 20, 0)], said_by="test")
+        require_room(built, work, [(14 << 20, 0)], stated_by="test")
         with pytest.raises(StorageFullError, match="fill a disk"):
-            require_room(built, work, [(17 << 20, 0)], said_by="test")
+            require_room(built, work, [(17 << 20, 0)], stated_by="test")
 
 
 def test_build_that_was_delivered_needs_no_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from corpusmill.builds.local import build_dataset, run_task
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.errors import ConfigError, CorruptDataError, PermanentError
+from corpusmill.errors import ConfigError, CorruptDataError, PermanentError, TransientError
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
 
@@ -89,6 +92,85 @@ def test_units_of_all_tasks_are_those_of_the_stage_shard_by_shard(plan: Path) ->
         units = [unit for task in build.tasks(stage, 3) for unit in build.units_of_task(stage, task)]
         shards = list(dict.fromkeys(map(GRAPH[stage].task, build.units(stage))))
         assert units == sorted(build.units(stage), key=lambda unit: shards.index(GRAPH[stage].task(unit)))
+
+
+HUNGRY = """
+import os
+import time
+from pathlib import Path
+
+def hungry(document):
+    taken = bytearray(600 << 20)  # zeros that nobody has touched take no memory
+    began, touched = time.monotonic(), 0
+    while touched < len(taken):  # 600 MB within two seconds: the pool looks ten times a second
+        grown = min(len(taken), int((time.monotonic() - began) / 2 * len(taken))) // 4096 * 4096
+        taken[touched:grown:4096] = b"1" * ((grown - touched) // 4096)
+        touched = grown
+    marks = Path(os.environ["MARKS"])
+    (marks / str(os.getpid())).touch()
+    while len(list(marks.iterdir())) < int(os.environ["AT_ONCE"]):
+        os.sched_yield()
+    return True
+"""
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Path]:
+    """A memory control group of 1,100 MB, into which a program goes that writes its number into the file."""
+    group = Path(f"/sys/fs/cgroup/memory/corpusmill-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("memory control groups of version 1 cannot be made here (needs root)")
+    (group / "memory.limit_in_bytes").write_text(str(1_100_000_000))
+    yield group / "cgroup.procs"
+    while (group / "cgroup.procs").read_text():
+        os.sched_yield()
+    group.rmdir()
+
+
+def test_run_task_whose_worker_the_kernel_kills_for_memory_names_its_unit_and_peak_and_fits_with_fewer(
+    tmp_path: Path, room: Path
+) -> None:
+    for name in "ab":
+        (tmp_path / f"corpus/{name}.jsonl").parent.mkdir(exist_ok=True)
+        (tmp_path / f"corpus/{name}.jsonl").write_text('{"id": "1", "text": "a text"}\n')
+    (tmp_path / "own.py").write_text(HUNGRY)
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": 1}
+    values = configuration(tmp_path, source=source, steps=[{"use": "own:hungry"}])
+    config = tmp_path / "tiny.yaml"
+    config.write_text(yaml.safe_dump(values))
+
+    def run(*arguments: str, at_once: int) -> subprocess.CompletedProcess[str]:
+        (marks := tmp_path / f"marks-{at_once}").mkdir(exist_ok=True)
+        environment = os.environ | {
+            "PYTHONPATH": str(tmp_path),
+            "MARKS": str(marks),
+            "AT_ONCE": str(at_once),
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "corpusmill.cli", *arguments],
+            env=environment,
+            preexec_fn=lambda: room.write_text(str(os.getpid())),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert run("plan", str(config), at_once=1).returncode == 0
+    (plan,) = tmp_path.glob("work/tiny/plan/*/receipt.json")
+    for stage in ("download", "index"):
+        assert run("run-task", str(plan), stage, "1/1", at_once=1).returncode == 0
+    lost = run("run-task", str(plan), "filter", "1/1", "--workers", "2", at_once=2)
+    assert lost.returncode == TransientError.exit_code, lost.stderr
+    said = re.search(
+        r"died while it ran (filter \d{5}(?: and filter \d{5})?)\n.* peak at least ([\d, ]+) bytes", lost.stderr
+    )
+    assert said, lost.stderr
+    units, peaks = said[1].split(" and "), [int(peak.replace(",", "")) for peak in said[2].split(", ")]
+    assert len(units) == len(peaks)  # the kernel may have killed both
+    assert all(100 << 20 < peak < 1_100_000_000 for peak in peaks)
+    assert run("run-task", str(plan), "filter", "1/1", "--workers", "1", at_once=1).returncode == 0
 
 
 def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> None:

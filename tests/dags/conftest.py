@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ DAGS = str(ROOT / "dags")
 HOME = Path(tempfile.mkdtemp(prefix="corpusmill-airflow-"))
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 
+Ask = Callable[..., Any]
 PASSWORDS = {"admin": "admin", "looker": "looker"}
 (HOME / "passwords.json").write_text(json.dumps(PASSWORDS))
 os.environ.update(
@@ -45,6 +46,21 @@ def airflow_database() -> None:
     from airflow.utils.db import initdb
 
     initdb()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rows_of_this_file() -> Iterator[None]:
+    """What a file's tests wrote into that database goes with them: which files share it, the test runner decides."""
+    yield
+    if (HOME / "airflow.db").exists():
+        from airflow.models.dag import DagModel
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.session import create_session
+        from sqlalchemy import delete
+
+        with create_session() as session:
+            for model in (DagRun, DagModel):
+                session.execute(delete(model))
 
 
 @pytest.fixture(scope="session")
@@ -81,3 +97,31 @@ def dags_below(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
         return fresh[dag_id].test(run_conf=form)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def client(airflow_database: None) -> Any:
+    """Airflow's API server in this process, with the plugin in it."""
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    from tests.dags.seeded import seed_dags
+
+    seed_dags("build_dataset", "reprocess_shard")
+    with TestClient(create_app(apps="core"), base_url="http://127.0.0.1") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def ask(client: Any) -> Ask:
+    """A function that gets a page as a user of Airflow (None: nobody), as a browser would."""
+    tokens = {}
+    for user, password in PASSWORDS.items():
+        answer = client.post("/auth/token", json={"username": user, "password": password})
+        tokens[user] = str(answer.json()["access_token"])
+
+    def get(path: str, user: str | None = "admin", accept: str = "text/html") -> Any:
+        headers = {"Accept": accept} | ({"Authorization": f"Bearer {tokens[user]}"} if user else {})
+        return client.get(f"/dataset-report/{path}", headers=headers)
+
+    return get

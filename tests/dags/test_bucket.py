@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.mirrored import path_of
+from tests.dags.conftest import Ask
+from tests.dags.seeded import seed_run, set_handed_on
+from tests.report.page import Page
 from tests.system.corpus import configuration, write_corpus
 from tests.work_folder.machines import machine
 
@@ -52,3 +58,23 @@ def run_of_tiny() -> Any:
     for task in dag.tasks:
         task.retries = 0
     return dag.test(run_conf={})
+
+
+def test_pages_of_a_bucket_that_cannot_be_read_say_why_and_show_the_rest(
+    ask: Ask, tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    write_corpus(tmp_path / "corpus", documents=20)
+    config = check_config(configuration(tmp_path, exports={"nanoset": {}}), where="test")
+    work = "s3://no-such-bucket/mill/secluded"
+    handed_on = {stage: f"{work}/{stage}/secluded-0123456789abcdef/{RECEIPT_NAME}" for stage in ("plan", "report")}
+    run = seed_run(build_dataset(config, workers=1), "unreadable")
+    set_handed_on(run, handed_on)
+    for page, rest in (("datasets", "secluded"), (f"build_dataset/{run}", "tokenize")):
+        answer = ask(page)
+        assert answer.status_code == 200
+        text = Page(answer.text).text
+        assert "The work folder cannot be read" in text
+        assert "no-such-bucket" in answer.text
+        assert rest in text

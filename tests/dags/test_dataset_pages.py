@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,38 @@ def test_stage_lines_receipt_older_than_its_task_counts_as_reused() -> None:
     assert index.progress.stage == "index"
     assert (index.progress.units_done, index.progress.units_total, index.progress.units_reused) == (2, 3, 1)
     assert index.progress.bytes_done == 500
-    assert index.said == "1 running, 1 reused"
+    assert index.doing == "1 running, 1 reused"
     assert index.progress.seconds_left
+
+
+def test_stage_lines_time_left_does_not_depend_on_how_many_receipts_were_read() -> None:
+    """It fell from 1 m 44 s to 4 s while receipts of finished tasks were still unread (attacks.md, row 20)."""
+    from corpusmill_airflow.pages.live import stage_lines
+
+    now = datetime.now(UTC)
+    done = [
+        task("index", shard, "success", started=now - timedelta(seconds=100 - shard), ended=now) for shard in range(75)
+    ]
+    tasks = [*done, task("index", 75, "running", started=now - timedelta(seconds=2)), task("index", 76, "queued")]
+    read = {("index", shard): [StepFacts({"bytes_read": 5}, "d", 1.0, now.timestamp())] for shard in range(75)}
+    by_receipts_read = [
+        stage_lines(tasks, {key: read[key] if key[1] < count else [] for key in read}, run())[0].progress
+        for count in (0, 1, 40, 75)
+    ]
+    assert [progress.seconds_left for progress in by_receipts_read] == pytest.approx([100 / 75 * 2] * 4, abs=0.1)
+    assert [progress.bytes_done for progress in by_receipts_read] == [0, 0, 0, 375]  # no rate of a part of the bytes
+
+
+def test_stage_lines_stage_that_no_pool_has_a_slot_for_names_the_pool() -> None:
+    """It said "0 of 4" and no reason (attacks.md, row 27)."""
+    from corpusmill_airflow.pages.live import stage_lines
+
+    def doing(tasks: list[Any]) -> str:
+        return next(line.doing for line in stage_lines(tasks, {}, run()) if line.progress.stage == "match")
+
+    waiting = [replace(task("match", index, "scheduled", started=None), pool="ram_gib") for index in range(4)]
+    assert doing(waiting) == "4 waiting for slots of the pool ram_gib"
+    assert doing([*waiting, task("match", 4, "running")]) == "1 running"
 
 
 def test_stage_lines_stage_that_is_switched_off_is_left_out() -> None:
@@ -68,7 +99,7 @@ def test_stage_lines_report_behind_a_failed_stage_has_not_failed_itself() -> Non
     from corpusmill_airflow.pages.live import stage_lines
 
     tasks = [task("index", 0, "failed"), task("report", -1, "upstream_failed")]
-    assert [(line.word, line.said) for line in stage_lines(tasks, {}, run("failed"))] == [
+    assert [(line.word, line.doing) for line in stage_lines(tasks, {}, run("failed"))] == [
         ("failed", "1 failed"),
         ("stopped", "1 not begun"),
     ]
@@ -125,8 +156,8 @@ def test_read_steps_without_time_reads_nothing_and_says_how_much_is_left(tmp_pat
     from corpusmill_airflow.pages.receipts import read_steps
 
     paths = [write_receipt(tmp_path, f"{number:05d}") for number in range(3)]
-    assert read_steps(paths, tmp_path, seconds=-1) == ({}, 3)
-    actual, left = read_steps(paths, tmp_path)
+    assert read_steps(paths, tmp_path, seconds=-1) == ({}, 3, None)
+    actual, left, _ = read_steps(paths, tmp_path)
     assert left == 0
     assert [actual[path].counts["lines"] for path in paths] == [7, 7, 7]
     assert read_steps(paths, tmp_path, seconds=-1)[1] == 0  # what was read once is known
@@ -140,7 +171,7 @@ def test_read_steps_receipt_of_another_work_folder_or_unreadable_is_left_out(tmp
     Path(broken).write_text("{")
     gone = f"{tmp_path}/mine/index/00002-00/{RECEIPT_NAME}"
     climbing = f"{tmp_path}/mine/../other/{RECEIPT_NAME}"
-    actual, left = read_steps([inside, outside, broken, gone, climbing], tmp_path / "mine")
+    actual, left, _ = read_steps([inside, outside, broken, gone, climbing], tmp_path / "mine")
     assert (set(actual), left) == ({inside}, 0)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,10 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import open_build
-from tests.dags.conftest import PASSWORDS
-from tests.dags.seeded import _task, seed_dags, seed_run, set_state_of_plan, set_state_of_task
+from tests.dags.conftest import PASSWORDS, Ask
+from tests.dags.seeded import _task, seed_run, set_handed_on, set_state_of_plan, set_state_of_task
 from tests.report.page import Page
 from tests.system.corpus import configuration, write_corpus
-
-Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -30,32 +27,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("built")
     write_corpus(root / "corpus")
     return build_dataset(check_config(configuration(root), where="test"), workers=1)
-
-
-@pytest.fixture(scope="module")
-def client(airflow_database: None) -> Any:
-    """Airflow's API server in this process, with the plugin in it."""
-    from airflow.api_fastapi.app import create_app
-    from fastapi.testclient import TestClient
-
-    seed_dags("build_dataset", "reprocess_shard")
-    with TestClient(create_app(apps="core"), base_url="http://127.0.0.1") as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def ask(client: Any) -> Ask:
-    """A function that gets a page as a user of Airflow (None: nobody), as a browser would."""
-    tokens = {}
-    for user, password in PASSWORDS.items():
-        answer = client.post("/auth/token", json={"username": user, "password": password})
-        tokens[user] = str(answer.json()["access_token"])
-
-    def get(path: str, user: str | None = "admin", accept: str = "text/html") -> Any:
-        headers = {"Accept": accept} | ({"Authorization": f"Bearer {tokens[user]}"} if user else {})
-        return client.get(f"/dataset-report/{path}", headers=headers)
-
-    return get
 
 
 @pytest.fixture(scope="module")
@@ -345,26 +316,21 @@ def test_work_folder_that_was_removed_is_said_to_be_gone(ask: Ask, copied: Path,
 
 
 def test_removed_configuration_is_said_with_what_to_do(ask: Ask, built: Path, client: Any) -> None:
-    run = seed_run(built, "orphan", dag_id="dataset__tiny")
-    assert "Restore the file" in said(ask(f"dataset-report/{run}".replace("dataset-report", "dataset__tiny")))
+    # A name that no other test gives a configuration: tests of a process share Airflow's database.
+    run = seed_run(built, "orphan", dag_id="dataset__removed")
+    assert "Restore the file" in said(ask(f"dataset__removed/{run}"))
 
 
 def test_file_that_is_not_a_report_of_the_plans_work_folder_is_not_followed(
     ask: Ask, built: Path, copied: Path, client: Any
 ) -> None:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import update
-
     run = seed_run(built, "strayed")
     secret = copied.parents[2] / "elsewhere" / "report-00" / RECEIPT_NAME
     secret.parent.mkdir(parents=True)
     secret.write_text("{}")
     (secret.parent / "report.html").write_text("a secret")
     for path in (secret, secret.parent / "report.html", next((copied.parents[2] / "index").glob(f"*/{RECEIPT_NAME}"))):
-        with create_session() as session:
-            query = update(XComModel).where(XComModel.run_id == run, XComModel.task_id == "report")
-            session.execute(query.values(value=str(path)))
+        set_handed_on(run, {"report": str(path)})
         answer = ask(f"build_dataset/{run}/report")
         assert answer.status_code == 404
         assert "secret" not in answer.text

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.anchors import open_anchors
@@ -27,7 +27,7 @@ from tests.dedup.corpora import (
     write_anchor_folders,
 )
 from tests.oracles import dedup as oracle
-from tests.quick import quick
+from tests.quick import examples, quick
 
 Shards = Sequence[Sequence[bytes]]
 
@@ -97,19 +97,19 @@ def check(seed: int, make: Callable[[random.Random, int], list[list[bytes]]]) ->
 
 
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
-@pytest.mark.parametrize("block", quick(range(12), 2))
+@pytest.mark.parametrize("block", quick(range(48), 2))
 def test_references_of_random_corpora_hold_what_the_oracle_says(
     block: int, make: Callable[[random.Random, int], list[list[bytes]]]
 ) -> None:
-    for seed in range(20 * block, 20 * block + 20):
+    for seed in range(5 * block, 5 * block + 5):
         check(seed, make)
 
 
 @pytest.mark.parametrize("minimum_bytes", [7, 12, 30])
-@pytest.mark.parametrize("block", quick(range(20), 1))
+@pytest.mark.parametrize("block", quick(range(80), 1))
 def test_references_of_periodic_text_hold_what_the_oracle_says(block: int, minimum_bytes: int) -> None:
     """Runs of a period in every document, runs behind one another, references that hold some of their rotations."""
-    for seed in range(100 * block, 100 * block + 40):
+    for seed in range(10 * block, 10 * block + 10):
         rng = random.Random(seed)
 
         def runs(rng: random.Random = rng) -> bytes:
@@ -129,7 +129,7 @@ documents_lists = st.lists(
 )
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(documents_lists, documents_lists, documents_lists, st.integers(7, 25))
 def test_references_hold_nothing_of_what_only_repeats_within(
     first: list[bytes], second: list[bytes], own: list[bytes], minimum_bytes: int

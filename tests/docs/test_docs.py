@@ -157,7 +157,7 @@ def test_site_has_every_page_in_its_navigation_once() -> None:
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
 def test_links_and_pictures_of_a_page_lead_to_files_and_headings(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", path.read_text())):
+    for target in re.findall(r"(?:\]\(|\b(?:href|src|srcset)=\")([^)\"\s]+)[)\"]", FENCE.sub("", path.read_text())):
         if not target.startswith(("http://", "https://")):
             name, _, anchor = target.partition("#")
             there = path.parent / name if name else path

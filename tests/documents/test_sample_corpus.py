@@ -141,6 +141,7 @@ def bare(): pass
     assert module_docstrings(source) == "Module.\n\nIndented.\n\nClass.\n\nMethod.\n\nInner."
 
 
+@pytest.mark.slow
 def test_write_sample_corpus_twice_gives_same_bytes_and_even_files(tmp_path: Path) -> None:
     first = write_sample_corpus(tmp_path / "one", target_bytes=300_000, files=3)
     second = write_sample_corpus(tmp_path / "two", target_bytes=300_000, files=3)
@@ -176,7 +177,12 @@ def test_write_sample_corpus_hash_seed_and_folder_change_nothing(tmp_path: Path)
     assert contents[0] == contents[1]
 
 
-def test_write_sample_corpus_fewer_files_than_before_leaves_no_stale_file(tmp_path: Path) -> None:
+def test_write_sample_corpus_fewer_files_than_before_leaves_no_stale_file(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path_factory.mktemp("site")
+    install(site, "alpha", {f"alpha/module{number}.py": b"x = 1\n" * 2000 for number in range(8)})
+    monkeypatch.setattr("corpusmill.documents.sample_corpus.distributions", lambda: found_in(site))
     write_sample_corpus(tmp_path, target_bytes=50_000, files=4)
     (tmp_path / "sample_notes.txt").write_text("mine")
     counts = write_sample_corpus(tmp_path, target_bytes=50_000, files=2)

@@ -7,6 +7,8 @@ import zlib
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import given
@@ -60,6 +62,37 @@ def test_lines_cut_at_any_size_are_the_same_lines(content: bytes, target: int) -
     assert isinstance(cuts, list)
     require_parts(content, content, cuts, "a.jsonl")
     assert all(cut.size_bytes <= target or content[cut.pieces[0][0] :][target - 1 :].find(b"\n") for cut in cuts)
+
+
+def parquet_of(groups: int) -> bytes:
+    pq.write_table(pa.table({"text": ["a text"] * groups}), file := io.BytesIO(), row_group_size=1, compression="none")
+    return file.getvalue()
+
+
+def row_group_bytes(file: bytes) -> int:
+    column = pq.ParquetFile(io.BytesIO(file)).metadata.row_group(0).column(0)
+    return int(column.total_compressed_size)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.zst", "jsonl.gz", "parquet"])
+@given(count=st.integers(33, 150))
+def test_last_two_parts_of_any_file_share_what_is_left_of_it(kind: str, count: int) -> None:
+    """A file of pieces that are all as long, cut into parts of 32 of them."""
+    line = b"a text\n"
+    piece = {"jsonl": line, "jsonl.zst": zstandard.compress(line), "jsonl.gz": bgzip_block(line)}.get(kind)
+    file = piece * count if piece else parquet_of(count)
+    piece_bytes = len(piece) if piece else row_group_bytes(file)
+    cuts = cut_file(io.BytesIO(file), f"a.{kind}", len(file), 32 * piece_bytes, local=True)
+    assert isinstance(cuts, list)
+    parts = [
+        last - first if kind == "parquet" else (cut.own_bytes or cut.size_bytes) // len(piece or b"")
+        for cut in cuts
+        for first, last in [cut.row_groups]
+    ]
+    assert sum(parts) == count
+    assert set(parts[:-2]) <= {32}
+    assert max(parts) <= 32
+    assert abs(parts[-1] - parts[-2]) <= 1
 
 
 def cut_alike(file: bytes, name: str, target: int) -> list[Cut] | Uncut:
@@ -130,6 +163,7 @@ class CountedFile(io.BytesIO):
         return data
 
 
+@pytest.mark.slow
 def test_planning_a_crafted_zst_in_a_bucket_asks_for_each_window_at_most_twice() -> None:
     """Heads whose block ends where the block of a later head begins, and so on: each leads to the end of the file."""
     block_bytes = 9 * 14_000 - 3
@@ -173,7 +207,7 @@ def test_zstd_of_large_frames_is_cut_at_its_frames() -> None:
     file = b"".join(zstandard.ZstdCompressor(level=1).compress(piece) for piece in content)
     cuts = cut_alike(file, "a.jsonl.zst", len(file) // 4)
     assert isinstance(cuts, list)
-    assert len(cuts) == 3
+    assert len(cuts) == 4
     require_parts(file, b"".join(content), cuts, "a.jsonl.zst")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.builds.local import build_dataset
@@ -21,23 +21,34 @@ from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.ledger import RECEIPT_NAME, Outcome, ask_again, valid_receipt
 from corpusmill.stages.graph import GRAPH, open_build
-from tests.quick import quick
+from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
+from tests.system.kept import keep, put_back
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> DatasetConfig:
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> DatasetConfig:
     """A shard for each of four files."""
-    (tmp_path / "corpus").mkdir()
+    root = tmp_path_factory.mktemp("rollup")
+    (root / "corpus").mkdir()
     for number in range(4):
-        (tmp_path / f"corpus/{number}.jsonl").write_bytes(lines_of(make_documents(20, seed=number), 20 * number))
-    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": 1}
-    return check_config(configuration(tmp_path, source=source), where="test")
+        (root / f"corpus/{number}.jsonl").write_bytes(lines_of(make_documents(20, seed=number), 20 * number))
+    source = {"paths": [str(root / "corpus")], "shard_bytes": 1}
+    return check_config(configuration(root, source=source), where="test")
+
+
+@pytest.fixture(scope="module")
+def plan(config: DatasetConfig) -> Path:
+    path = build_dataset(config, workers=1)
+    keep(path.parents[4])
+    return path
 
 
 @pytest.fixture
-def built(config: DatasetConfig) -> RunnableBuild:
-    return open_build(build_dataset(config, workers=1))
+def built(plan: Path) -> RunnableBuild:
+    """Built once: each test may change what it finds."""
+    put_back(plan.parents[4])
+    return open_build(plan)
 
 
 def test_rollup_of_each_stage_holds_the_digests_and_the_sums_of_all_receipts(built: Build) -> None:
@@ -94,7 +105,7 @@ def test_listing_of_tasks_whose_inputs_are_missing_rolls_up_nothing(built: Runna
 
 
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_rollup_with_one_byte_changed_is_never_believed(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     folder = tmp_path_factory.mktemp("plan")
     rollup = Rollup({"00000": "1" * 64, "00001": "2" * 64}, {"documents": 7}, {"records": [3, 4]})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,17 +18,31 @@ from corpusmill.lineage import locate
 from corpusmill.lineage.facts import RejectedLine
 from corpusmill.stages.graph import open_build
 from corpusmill.verify import verify_build
+from tests.system.kept import keep, put_back
 from tests.system.test_forget import build, rows_of, settings, write_list, write_sources
 
 MINE = max(rows_of(2), key=lambda row: len(row["text"]))
 
 
-def built_twice(root: Path, **changes: Any) -> Any:
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset built whole, and again without MINE."""
+    root = tmp_path_factory.mktemp("twice")
     write_sources(root)
-    build(settings(root, **changes))
+    build(settings(root))
     write_list(root, {"id": MINE["id"]})
-    return build(settings(root, "also", **changes))
+    of = build(settings(root, "also"))
+    keep(root)
+    return of.plan_receipt
+
+
+@pytest.fixture
+def root(plan: Path) -> Path:
+    """Its folder, as it was built: a test may change it."""
+    root = plan.parents[4]
+    put_back(root)
+    write_list(root, {"id": MINE["id"]})
+    return root
 
 
 def holds(path: Path, text: str) -> bool:
@@ -48,19 +61,17 @@ def holding(root: Path, text: str) -> list[Path]:
     ]
 
 
-def test_purge_leaves_no_file_with_the_text(tmp_path: Path) -> None:
-    of = built_twice(tmp_path)
+def test_purge_leaves_no_file_with_the_text(plan: Path, root: Path) -> None:
+    of = open_build(plan)
     middle = MINE["text"][len(MINE["text"]) // 2 :][:120]
-    old = {path.parent.parent.name for path in holding(tmp_path / "outputs", middle)}
-    assert holding(tmp_path, middle)
+    old = {path.parent.parent.name for path in holding(root / "outputs", middle)}
+    assert holding(root, middle)
     done = purge(of)
     assert (done.documents, done.unsearchable, done.remains) == (1, 0, [])
-    assert holding(tmp_path, middle) == []
+    assert holding(root, middle) == []
     assert done.out_of_reach == ["part2.jsonl (a source)"]
-    versions = [
-        path.name for path in (tmp_path / "outputs" / "tiny").iterdir() if path.is_dir() and not path.is_symlink()
-    ]
-    assert versions == [(tmp_path / "outputs" / "tiny" / "latest").resolve().name]
+    versions = [path.name for path in (root / "outputs" / "tiny").iterdir() if path.is_dir() and not path.is_symlink()]
+    assert versions == [(root / "outputs" / "tiny" / "latest").resolve().name]
     assert not old & set(versions)
     assert verify_build(of).findings == ()
     assert all(item.fate == "reuse" or item.why == "runs every time" for item in preview(of))
@@ -82,16 +93,16 @@ def test_purge_again_and_a_build_behind_it_change_nothing(tmp_path: Path) -> Non
     assert {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()} == before
 
 
-def test_another_id_of_a_purged_shard_is_forgotten_too(tmp_path: Path) -> None:
-    purge(built_twice(tmp_path))
-    write_list(tmp_path, {"id": MINE["id"]}, {"id": "2-3"})
-    done = purge(build(settings(tmp_path, "also")))
+def test_another_id_of_a_purged_shard_is_forgotten_too(plan: Path, root: Path) -> None:
+    purge(open_build(plan))
+    write_list(root, {"id": MINE["id"]}, {"id": "2-3"})
+    done = purge(build(settings(root, "also")))
     assert (done.documents, done.remains) == (2, [])
 
 
-def test_text_that_purge_may_not_touch_is_named(tmp_path: Path) -> None:
-    of = built_twice(tmp_path)
-    strange = tmp_path / "outputs" / "tiny" / "0123456789ab"
+def test_text_that_purge_may_not_touch_is_named(plan: Path, root: Path) -> None:
+    of = open_build(plan)
+    strange = root / "outputs" / "tiny" / "0123456789ab"
     strange.mkdir()
     (strange / "copy.jsonl").write_text(json.dumps({"text": MINE["text"]}))
     done = purge(of)
@@ -112,11 +123,10 @@ def test_version_that_another_dataset_is_built_against_is_out_of_reach(tmp_path:
     assert any(remain.startswith(str(old)) for remain in done.remains)
 
 
-def test_purge_of_a_list_that_no_build_has_seen_is_refused(tmp_path: Path) -> None:
-    built_twice(tmp_path)
-    write_list(tmp_path, {"id": MINE["id"]}, {"id": "2-3"})
+def test_purge_of_a_list_that_no_build_has_seen_is_refused(root: Path) -> None:
+    write_list(root, {"id": MINE["id"]}, {"id": "2-3"})
     with pytest.raises(PermanentError, match="was not built from this"):
-        purge(open_build(plan_dataset(settings(tmp_path, "also"))))
+        purge(open_build(plan_dataset(settings(root, "also"))))
 
 
 def run(*arguments: str) -> str:

@@ -48,6 +48,7 @@ def _breaks(data: bytes) -> str:
     return "read"
 
 
+@pytest.mark.slow
 def test_fuzzer_keeps_what_raises_smaller_what_dies_whole_and_goes_on(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("tests.fuzz.fuzzer.LONGEST_SECONDS", 1)
     words = [b"fine", b"refuse", b"some raise thing", b"kill it", b"wait for it"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from corpusmill.builds.processes import WorkerLostError
 from corpusmill.cli import app
+from corpusmill.documents import sequences as reader
 from corpusmill.errors import ConfigError, RejectedDocumentsError, SourceError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.framing import Framing
@@ -231,18 +235,50 @@ def test_megatron_m04_band_between_65500_and_65536_follows_the_switch():
 
 
 def test_megatron_m11_same_bytes_whatever_the_block_size(tmp_path, tokenizer, monkeypatch):
-    from corpusmill.documents import sequences as reader
-
     rows = [{"text": "word " * (i % 7)} for i in range(50)]
     path = write_lines(tmp_path / "in" / "a.jsonl", rows)
     (whole,) = write_megatron(source_of(path), tmp_path / "x", tokenizer)
     monkeypatch.setattr(
-        reader.read_sequences, "__kwdefaults__", {**reader.read_sequences.__kwdefaults__, "block_bytes": 64}
+        reader.numbered_blocks, "__kwdefaults__", {**reader.numbered_blocks.__kwdefaults__, "block_bytes": 64}
     )
     (small,) = write_megatron(source_of(path), tmp_path / "y", tokenizer)
     for suffix in (".bin", ".idx"):
         assert Path(f"{whole.path}{suffix}").read_bytes() == Path(f"{small.path}{suffix}").read_bytes()
     assert Path(f"{whole.path}.bin").stat().st_size > 0
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_in_order_files_are_the_same_with_one_process_and_with_eight(tmp_path, tokenizer, compressed):
+    # Blocks are of 2 MiB: three of them, of two files, and lines that are none in each.
+    rows = [{"text": f"line {i} " * (i % 700)} if i % 100 else "{" for i in range(1_500)]
+    for name in ("a", "b"):
+        write_lines(tmp_path / "in" / f"{name}.jsonl{'.zst' * compressed}", rows)
+    outputs = []
+    for processes in (1, 8):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        options = {"max_rejected_share": 0.02, "processes": processes}
+        source = Source([str(tmp_path / "in")], ("text",), folder / "rejected.jsonl", **options)
+        write_megatron(source, folder / "x", tokenizer)
+        write_nanoset(source, folder / "n", tokenizer, maximum_tokens=300_000)
+        assert source.rejected == {"broken_json": 30}
+        outputs.append({path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()})
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) > 8
+
+
+def test_in_order_processes_that_are_killed_are_an_error_and_leave_no_pair(tmp_path, tokenizer, monkeypatch):
+    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "word " * 1_000}] * 1_500)
+    parent = os.getpid()
+
+    def killed(*_arguments, **_wanted):
+        assert os.getpid() != parent
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(reader, "sequences_of", killed)
+    with pytest.raises(WorkerLostError, match="a process that parsed and encoded lines died"):
+        write_megatron(source_of(path, processes=2), tmp_path / "x", tokenizer)
+    assert not list(tmp_path.glob("x*"))
 
 
 def test_nanoset_n24_bad_lines_are_counted_and_the_rest_of_the_file_is_read(tmp_path, tokenizer):

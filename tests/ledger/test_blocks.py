@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.ledger import RECEIPT_NAME, Blocks, DamagedStepError, Outcome, Step, read_receipt, run_once
-from corpusmill.ledger.blocks import BLOCK_BYTES, WINDOW_BLOCKS, _compared
+from corpusmill.ledger.blocks import BLOCK_BYTES, WINDOW_BLOCKS, _checked
 
 WINDOW_BYTES = BLOCK_BYTES * WINDOW_BLOCKS
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, WINDOW_BYTES, 2 * WINDOW_BYTES + BLOCK_BYTES + 7]
@@ -30,7 +30,7 @@ def opened(work: Path, size: int) -> tuple[Path, Blocks]:
 
 def flip(path: Path, place: int) -> None:
     """And forget which blocks were right: on some systems a file may change twice without another time of change."""
-    _compared.clear()
+    _checked.clear()
     with path.open("r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]
@@ -46,7 +46,7 @@ def test_blocks_one_flipped_byte_anywhere_is_damage_of_that_block(tmp_path: Path
     for place in sorted(place for place in borders if 0 <= place < size):
         flip(path, place)
         with pytest.raises(DamagedStepError, match=f"block {place // BLOCK_BYTES:,} as written"):
-            blocks.require_bytes("b", 0, EVERY)
+            blocks.open("b", 0, EVERY).close()
         flip(path, place)
         blocks.require()
 
@@ -54,10 +54,10 @@ def test_blocks_one_flipped_byte_anywhere_is_damage_of_that_block(tmp_path: Path
 def test_blocks_of_a_slice_are_compared_and_no_others(tmp_path: Path) -> None:
     path, blocks = opened(tmp_path, SIZES[-1])
     flip(path, WINDOW_BYTES + 5)
-    blocks.require_bytes("b", 0, WINDOW_BYTES)
-    blocks.require_bytes("b", WINDOW_BYTES + BLOCK_BYTES, EVERY)
+    blocks.open("b", 0, WINDOW_BYTES).close()
+    blocks.open("b", WINDOW_BYTES + BLOCK_BYTES, EVERY).close()
     with pytest.raises(DamagedStepError):
-        blocks.require_bytes("b", WINDOW_BYTES + BLOCK_BYTES - 1, WINDOW_BYTES + BLOCK_BYTES)
+        blocks.open("b", WINDOW_BYTES + BLOCK_BYTES - 1, WINDOW_BYTES + BLOCK_BYTES).close()
 
 
 @pytest.mark.parametrize("size", [BLOCK_BYTES - 1, WINDOW_BYTES - 1, WINDOW_BYTES + 1])

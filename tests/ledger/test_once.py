@@ -109,12 +109,16 @@ def test_step_fingerprint_any_part_changes_it(change: str) -> None:
     assert Step(*other).fingerprint() != STEP.fingerprint()
 
 
-def test_run_once_truncated_output_runs_again(tmp_path) -> None:
+@pytest.mark.parametrize(("size_bytes", "wrong"), [(2, "is 2 bytes, not 4"), (None, "is missing")])
+def test_run_once_truncated_or_missing_output_runs_again_with_one_warning(tmp_path, caplog, size_bytes, wrong) -> None:
+    """It warned whenever somebody looked: 31 times, of a size where the file was missing (attacks.md, row 28)."""
     path = run_once(STEP, tmp_path, write)
-    (path.parent / "sub" / "b.bin").write_bytes(b"de")
-    assert valid_receipt(STEP, tmp_path) is None
+    output = path.parent / "sub" / "b.bin"
+    output.unlink() if size_bytes is None else output.write_bytes(b"d" * size_bytes)
+    assert [valid_receipt(STEP, tmp_path) for _ in range(3)] == [None] * 3
     run_once(STEP, tmp_path, write)
-    assert (path.parent / "sub" / "b.bin").read_bytes() == b"defg"
+    assert output.read_bytes() == b"defg"
+    assert caplog.messages == [f"index 00000 runs again: sub/b.bin {wrong} in {path.parent}"]
 
 
 def test_run_once_edited_receipt_runs_again(tmp_path) -> None:

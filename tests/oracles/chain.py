@@ -158,6 +158,7 @@ def _written_back(part: Part, held: list[Document], settings: Settings) -> list[
     for item in held:
         pairs = [list(pair) for pair in json.loads(lines[item.line], object_pairs_hook=list, parse_float=str)]
         if wanted["mode"] == "annotate":
+            next(pair for pair in pairs if pair[0] == text_field)[1] = item.text.decode()  # as steps left it
             _annotate(pairs, wanted["annotate_key"].split("."), [[start, end] for start, end in item.ranges])
         else:
             next(pair for pair in pairs if pair[0] == text_field)[1] = item.kept().decode()

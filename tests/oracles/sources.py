@@ -70,11 +70,16 @@ def _part_name(name: str, number: int) -> str:
     return f"{name.removesuffix(ending)}.part{number:05d}{ending}"
 
 
+def _wanted(left: int, target: int) -> int:
+    """A whole part while two or more are left; else both of the last two take half."""
+    return (left + 1) // 2 if left < 2 * target else target
+
+
 def _line_bounds(file: File, target: int) -> list[tuple[int, int]]:
     """(line end before which its lines begin, bytes taken) of every part of a plain file: each ends with a line end."""
     ends = [0]
     while not file.whole and file.size_bytes - ends[-1] > target:
-        actual = file.text.find(b"\n", ends[-1] + target - 1)
+        actual = file.text.find(b"\n", ends[-1] + _wanted(file.size_bytes - ends[-1], target) - 1)
         if actual < 0 or actual + 1 >= file.size_bytes:
             break
         ends.append(actual + 1)
@@ -89,7 +94,9 @@ def _frame_bounds(file: File, target: int) -> list[tuple[int, int]]:
     bounds = []
     first = 0
     while file.size_bytes - first > target:
-        frame = next(number for number, place in enumerate(places) if place >= first + target)
+        frame = next(
+            number for number, place in enumerate(places) if place >= first + _wanted(file.size_bytes - first, target)
+        )
         if places[frame] == file.size_bytes:
             break
         line_end = file.text.find(b"\n", texts[frame])

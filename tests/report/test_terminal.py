@@ -121,7 +121,7 @@ def test_print_summary_counts_files_without_a_checksum_of_the_store() -> None:
     build = examples.usual()
     (first, *others) = build.stages
     for count, answer in ((0, "0 of them retries"), (1, "1 file or part without"), (3, "3 files or parts without")):
-        stage = first.model_copy(update={"requests": 12, "without_checksum": count})
+        stage = first.model_copy(update={"requests": 12, "wire_bytes": 9_000, "without_checksum": count})
         text = printed(build.model_copy(update={"stages": (stage, *others)}), 200)
         assert answer in text
         assert ("two reads compared" in text) is (count > 0)

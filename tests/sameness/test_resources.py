@@ -7,6 +7,7 @@ step whose folder has the same name, because the name ends in the step's fingerp
 from __future__ import annotations
 
 import copy
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,8 +18,10 @@ import pytest
 
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
+from corpusmill.errors import StorageFullError
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import open_build
+from tests.disks import enlarge, small_disk
 from tests.quick import quick
 from tests.sameness.digests import prepared
 from tests.sameness.family import CHANGES_NO_BYTE
@@ -72,8 +75,21 @@ def surroundings(tmp_path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_copies_in_the_kernel(_: Path) -> Iterator[None]:
+    """As on a file system without reflinks, of a kernel that copies between no two files."""
+
+    def refuses(*_arguments: int) -> int:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "copy_file_range", refuses)
+        yield
+
+
 PROCESSES: dict[str, tuple[int, Callable[[Path], AbstractContextManager[None]]]] = {
-    "three workers": (3, lambda _: nullcontext()),
+    "eight workers": (8, lambda _: nullcontext()),
+    "no copies in the kernel": (1, without_copies_in_the_kernel),
     "umask": (1, lambda _: umask()),
     "time zone, language, folders": (1, surroundings),
 }
@@ -140,6 +156,22 @@ def test_setting_that_is_a_resource_changes_no_byte(usual, name: str) -> None:
 def test_process_that_is_another_changes_no_byte(usual, name: str, tmp_path: Path) -> None:
     workers, around = PROCESSES[name]
     require_same(usual, build(usual[0] / name, settings_with({}), workers=workers, around=around(tmp_path)))
+
+
+def test_destination_that_was_full_holds_the_same_bytes_after_a_second_run(usual) -> None:
+    settings, root = settings_with({}), usual[0] / "full"
+    config = configuration(settings, root.parent, root.parent / settings["tokenizer"].pop("file"))
+    root.mkdir()
+    with rooted(root), small_disk(root / "outputs", mebibytes=1) as disk:
+        plan_receipt = plan_dataset(config)
+        (disk / "ballast").write_bytes(bytes((1 << 20) - (16 << 10)))
+        with pytest.raises(StorageFullError, match="no space left at the destination"):
+            run_build(plan_receipt, workers=1, until="upload")
+        assert not list(disk.rglob("dataset.json"))
+        (disk / "ballast").unlink()
+        enlarge(disk, mebibytes=200)
+        run_build(plan_receipt, workers=8, until="upload")
+        assert delivered(root, config.name).files == usual[1]
 
 
 def test_every_setting_that_changes_no_byte_is_varied_or_says_why_not() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -106,6 +106,7 @@ def require_oracles(files: dict[str, Source], number: int, size: int, annotate: 
     root = Path(tempfile.mkdtemp(prefix="commands-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         commands = Commands(root, files)
+        assume(any(text for texts in commands.texts.values() for text in texts))  # else nothing can be made of them
         require_dedup(commands, annotate)
         require_index(commands)
         require_shuffled_text(commands, number)

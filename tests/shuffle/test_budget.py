@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import accumulate
 
 import numpy as np
@@ -13,7 +14,7 @@ from corpusmill.content import ContentSum
 from corpusmill.content_kernels import records_sum
 from corpusmill.epochs import MOST_EPOCHS, epochs_of, parse_amount
 from corpusmill.shuffle import budget
-from corpusmill.shuffle.budget import Documents, draw_documents, share_out, shown_documents, told_apart
+from corpusmill.shuffle.budget import Documents, difference_of, draw_documents, share_out, shown_documents
 from corpusmill.tokens.token_shard import TokenShard
 from tests.oracles.budget import Drawn, times_shown
 
@@ -52,6 +53,27 @@ def test_share_out_any_documents_and_amounts_is_the_oracles_choice(
         )
 
 
+def test_share_out_takes_the_memory_of_a_shard_however_many_there_are() -> None:
+    def peak(shards: int) -> int:
+        def read():
+            for number in range(shards):
+                draws = draw_documents(1, number, 50_000)
+                yield Documents(np.arange(50_000) % 2, draws, draws % np.uint64(100))
+
+        share_out([parse_amount("0.3 epochs"), parse_amount("2.5 epochs")], read)
+        tracemalloc.reset_peak()
+        share_out([parse_amount("0.3 epochs"), parse_amount("2.5 epochs")], read)
+        return tracemalloc.get_traced_memory()[1]
+
+    tracemalloc.start()
+    try:
+        few, many = peak(4), peak(40)
+    finally:
+        tracemalloc.stop()
+    assert few > 50_000 * 24  # a shard is there
+    assert many < 1.1 * few
+
+
 FILES = st.lists(st.tuples(st.lists(st.integers(0, 4), max_size=6), st.integers(0, 3), st.booleans()), max_size=5)
 
 
@@ -86,7 +108,7 @@ def test_shown_documents_any_shares_are_those_of_every_epoch_in_order(files, see
         sizes = np.array([lengths[ordinal] for ordinal in ordinals], np.uint64)
         return records_sum(whole, sizes, 7, np.array(ordinals, np.uint64))
 
-    apart = told_apart(shard, as_shown, 7)
+    apart = difference_of(shard, as_shown, 7)
     everything = list(range(len(lengths)))
     left_out = [item for item in everything if item not in expected]
     assert apart.left_out == (
@@ -106,6 +128,7 @@ def test_shown_documents_any_shares_are_those_of_every_epoch_in_order(files, see
         (3, "0.1 epochs", 0, 1),
         (10, "30 tokens", 3, 0),
         (10, "1k tokens", 100, 0),
+        (3, "9999.5 epochs", 9999, 2),
         (7 * 10**12, "20.0000000001T tokens", 2, 6 * 10**12 + 100),
     ],
 )

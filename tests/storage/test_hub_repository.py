@@ -213,16 +213,41 @@ def test_hub_branch_that_is_not_there_is_refused(writable_hub) -> None:
         HubRepository(f"{HERE}@other").prepare()
 
 
-def test_hub_that_stores_by_xet_gets_every_sha256_and_nothing_by_lfs(writable_hub, tmp_path, monkeypatch) -> None:
+@pytest.fixture
+def xet_hub(writable_hub, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     writable_hub.xet = tmp_path / "xet"
     writable_hub.xet.mkdir()
+    return writable_hub
+
+
+def test_hub_that_stores_by_xet_gets_every_sha256_and_nothing_by_lfs(xet_hub, tmp_path) -> None:
     files = written(tmp_path, CONTENT)
     assert deliver(files) == (6, 1)
     large = {file.name: file.sha256 for file in files if file.size_bytes >= 1000}
-    tree = writable_hub.tree("0123456789ab")
+    tree = xet_hub.tree("0123456789ab")
     assert {name: tree[name][0] for name in large} == large
-    assert writable_hub.put == []
-    assert any(path.is_file() for path in writable_hub.xet.rglob("*"))
+    assert xet_hub.put == []
+    assert any(path.is_file() for path in xet_hub.xet.rglob("*"))
     assert deliver(files) == (0, 0)
+
+
+@pytest.mark.parametrize("fault", [(429, {"Retry-After": "0"}), (500, {}), ("cut", {}), ("lost", {})])
+def test_hub_that_stores_by_xet_through_a_fault_is_one_commit(xet_hub, tmp_path, fault) -> None:
+    xet_hub.create()
+    xet_hub.faults = [(asked, *fault) for asked in ("xet-write-token", "commit/")]
+    deliver(written(tmp_path, CONTENT))
+    assert xet_hub.faults == []
+    assert len(xet_hub.titles) == 2
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_hub_that_refuses_to_store_by_xet_is_permanent_and_no_token_is_said(xet_hub, tmp_path, caplog, status) -> None:
+    xet_hub.create()
+    xet_hub.faults = [("xet-write-token", status, {})]
+    with pytest.raises(PermanentError) as caught:
+        deliver(written(tmp_path, CONTENT))
+    assert xet_hub.faults == []
+    assert len(xet_hub.titles) == 1
+    assert not any(secret in str(caught.value) + caplog.text for secret in ("hf_let-me-write", "hush"))

@@ -221,6 +221,45 @@ def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> N
         assert not list((folder / "out").iterdir())
 
 
+@pytest.mark.parametrize("kernel", ["as it is", "refuses", "stops early", "refuses midway", "none"])
+def test_local_store_copies_the_same_bytes_whatever_the_kernel_can_do(tmp_path, monkeypatch, kernel: str) -> None:
+    calls = 0
+
+    def copied(reading: int, writing: int, _count: int) -> int:
+        nonlocal calls
+        calls += 1
+        if kernel == "refuses" or (kernel == "refuses midway" and calls == 2):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        if calls == 2:
+            return 0
+        return os.write(writing, os.read(reading, 1_000_001))
+
+    if kernel == "none":
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    elif kernel != "as it is":
+        monkeypatch.setattr(os, "copy_file_range", copied, raising=False)
+    content = hashlib.shake_128(b"x").digest(3_000_000)
+    path, digest = source(tmp_path, content)
+    open_store(str(tmp_path / "out")).receive(path, "a.bin", digest)
+    there = tmp_path / "out/a.bin"
+    assert there.read_bytes() == content
+    assert there.stat().st_nlink == 1
+    assert not there.samefile(path)
+    there.write_bytes(b"a bit that flips in one of them")
+    assert path.read_bytes() == content
+
+
+def test_local_store_full_disk_in_the_kernels_copy_is_no_reason_to_copy_otherwise(tmp_path, monkeypatch) -> None:
+    def full(_reading: int, _writing: int, _count: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "copy_file_range", full, raising=False)
+    path, digest = source(tmp_path, b"tokens")
+    with pytest.raises(StorageFullError, match="no space left at the destination"):
+        open_store(str(tmp_path / "out")).receive(path, "a.bin", digest)
+    assert not list((tmp_path / "out").iterdir())
+
+
 @pytest.mark.parametrize("swapped", ["the destination is a file", "a folder has the name", "a file is in the way"])
 @pytest.mark.parametrize("way", ["receive", "receive_bytes", "copy"])
 def test_local_store_file_and_folder_swapped_is_refused_by_name(tmp_path, swapped: str, way: str) -> None:

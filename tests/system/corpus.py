@@ -9,6 +9,8 @@ from pathlib import Path
 
 import zstandard
 
+from corpusmill.engine.build import Build
+
 WORDS = [
     "the",
     "of",
@@ -93,3 +95,9 @@ def configuration(root: Path, **changes: object) -> dict[str, object]:
         "work_folder": str(root / "work"),
         **changes,
     }
+
+
+def reused(build: Build, stage: str, unit: str) -> bool:
+    """Whether a step's receipt was there before the newest run of the build's plan began, by the files' times."""
+    receipt, started = build.step_folder(stage, unit) / "receipt.json", build.plan_folder / ".started"
+    return receipt.stat().st_mtime < started.stat().st_mtime

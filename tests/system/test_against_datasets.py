@@ -13,6 +13,7 @@ from corpusmill.engine.preview import preview
 from corpusmill.stages.graph import open_build
 from tests.hub import COMMIT, Hub
 from tests.hub_writing import WritableHub
+from tests.system.corpus import reused
 from tests.system.test_against import build, documents, settings, small, write
 
 
@@ -61,7 +62,7 @@ def test_reference_dataset_of_another_version_is_what_it_was_then(tmp_path: Path
     assert new != old
     again = build(settings(tmp_path, str(old)))
     assert documents(tmp_path) == before
-    assert again.reused("reference", again.units("reference")[0])
+    assert reused(again, "reference", again.units("reference")[0])
     of_latest = build(settings(tmp_path, str(old.parent / "latest")))
     assert documents(tmp_path) != before
     versions = [item.plan.references[0].version for item in (of_old, of_latest) if item.plan.references]

@@ -96,6 +96,16 @@ def test_cli_config_check_valid_file_says_what_it_found(tmp_path, monkeypatch, c
     assert "cl100k_base (100,277 ids" in output
 
 
+def test_cli_config_check_text_field_that_no_line_has_names_the_keys(tmp_path, monkeypatch, capsys) -> None:
+    """A build of it would reject every line, and advise to raise the limit (attacks.md, row 29)."""
+    write_corpus(tmp_path / "corpus", documents=8)
+    config = config_file(tmp_path, source={"paths": [str(tmp_path / "corpus")], "text_field": "body"})
+    code, output = run_cli("config", "check", str(config), monkeypatch=monkeypatch, capsys=capsys)
+    assert code == 1
+    assert "no line has text under source.text_field" in output
+    assert "text in 100%" in output
+
+
 def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, monkeypatch, capsys) -> None:
     """A folder's .json, .ndjson, .jsonl.xz or .txt was skipped without a word."""
     write_corpus(tmp_path / "corpus", documents=8)

@@ -203,11 +203,11 @@ def test_budget_in_tokens_of_mixs_plan_has_its_epochs(tmp_path: Path) -> None:
     )
     plan = mixture.exposures["megatron"]
     tokens = {name: f"{exposure.tokens} tokens" for name, exposure in zip(SOURCES, plan, strict=True)}
-    summary = summarize(build(settings(tmp_path, tokens, exports={"megatron": {}}, **bare)))
-    for source, exposure in zip(summary.budget.sources, plan, strict=True):
+    of = build(settings(tmp_path, tokens, exports={"megatron": {}}, **bare))
+    longest = max(map(len, expected_showings(of, tokens)))
+    for source, exposure in zip(summarize(of).budget.sources, plan, strict=True):
         assert source.tokens == exposure.there
         assert source.whole == int(exposure.epochs)
-        longest = 0.1 * source.tokens
         assert 0 <= source.shown_tokens - exposure.tokens < longest
 
 
@@ -231,7 +231,7 @@ def test_report_says_how_often_documents_are_shown(tmp_path: Path, capsys: pytes
         ({"book": "1 epoch"}, {"seed": 1}, "not an entry of source.paths"),
         ({"books": "0 epochs"}, {"seed": 1}, "more than 0"),
         ({"books": "0 tokens"}, {"seed": 1}, "looks like 20B"),
-        ({"books": "101 epochs"}, {"seed": 1}, "at most 100 epochs"),
+        ({"books": "10001 epochs"}, {"seed": 1}, "at most 10,000 epochs"),
         ({"books": "much"}, {"seed": 1}, "looks like 20B tokens or 2.5 epochs"),
         ({"books": "2 epochs"}, {"order": "source"}, "needs shuffle.order: random"),
     ],
@@ -241,10 +241,30 @@ def test_budget_that_cannot_be_met_is_refused_at_once(budget, shuffle, match: st
         settings(tmp_path, budget, shuffle=shuffle)
 
 
-def test_budget_larger_than_a_hundred_epochs_of_its_source_ends_the_build(tmp_path: Path) -> None:
+def test_budget_larger_than_all_epochs_of_its_source_ends_the_build(tmp_path: Path) -> None:
     write_sources(tmp_path)
+    for path in (tmp_path / "data" / "web").iterdir():
+        path.write_text('{"id": "short", "text": "water"}\n')
     with pytest.raises(SourceError, match="too small for its budget"):
-        build(settings(tmp_path, {"books": "1B tokens"}, exports={"megatron": {}}))
+        build(settings(tmp_path, {"web": "20001 tokens"}, dedup={"mode": "none"}, exports={"megatron": {}}))
+
+
+def test_small_source_is_shown_hundreds_of_times_and_a_shard_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sources(tmp_path)
+    budget = {"books": "0.1 epochs", "web": "0.1 epochs", "notes": "300.5 epochs"}
+    config = settings(tmp_path, budget, exports={"megatron": {}, "webdataset": {}})
+    of = build(config)
+    expected = expected_showings(of, budget)
+    expected.pop((), None)
+    assert Counter(whole_documents(tmp_path, "megatron")) == expected
+    assert max(expected.values()) >= 301
+    assert all(check.ok for check in summarize(of).checks)
+    verify_records(of, 200, seed=1)
+    monkeypatch.setattr("corpusmill.shuffle.budget.MOST_REPEATS", 300)
+    with pytest.raises(SourceError, match="more repeats of documents than can be shuffled"):
+        build(settings(tmp_path, {"notes": "300 epochs"}, exports={"megatron": {}}))
 
 
 def test_source_without_a_token_has_no_budget_of_tokens(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from corpusmill.stages.graph import open_build
 from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.tokens import stream_of
-from tests.system.corpus import configuration, make_documents, write_corpus
+from tests.system.corpus import configuration, make_documents, reused, write_corpus
 
 EOT = 100257
 
@@ -219,22 +219,22 @@ def test_build_second_run_reuses_every_step(built, root) -> None:
         "gather",
         "export",
     ):
-        assert all(again.reused(stage, unit) for unit in again.units(stage)), stage
+        assert all(reused(again, stage, unit) for unit in again.units(stage)), stage
 
 
 def test_build_other_minimum_bytes_reuses_what_does_not_depend_on_it(built, root) -> None:
     other = build(root, dedup={"mode": "remove", "minimum_bytes": 5000})
-    assert all(other.reused("index", unit) for unit in other.units("index"))
-    assert not any(other.reused("anchor", unit) for unit in other.units("anchor"))
+    assert all(reused(other, "index", unit) for unit in other.units("index"))
+    assert not any(reused(other, "anchor", unit) for unit in other.units("anchor"))
 
 
 def test_build_unchanged_ranges_stop_the_change_from_spreading(built, root) -> None:
     """Nothing repeats at 6,000 bytes either: the ranges are the same, so tokens and exports are reused."""
     build(root, dedup={"mode": "remove", "minimum_bytes": 5000})
     other = build(root, dedup={"mode": "remove", "minimum_bytes": 6000})
-    assert not any(other.reused("anchor", unit) for unit in other.units("anchor"))
+    assert not any(reused(other, "anchor", unit) for unit in other.units("anchor"))
     for stage in ("tokenize", "scatter", "gather", "export"):
-        assert all(other.reused(stage, unit) for unit in other.units(stage)), stage
+        assert all(reused(other, stage, unit) for unit in other.units(stage)), stage
 
 
 def test_build_two_contents_lie_in_two_version_folders(built, root) -> None:
@@ -320,6 +320,7 @@ def test_build_one_and_four_workers_in_two_folders_write_the_same_bytes(tmp_path
     assert actual[0] == actual[1]
 
 
+@pytest.mark.slow
 def test_build_many_documents_spread_over_all_cells(tmp_path) -> None:
     (tmp_path / "corpus").mkdir()
     for number, text in enumerate(make_documents(40, seed=3)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -18,7 +19,8 @@ from corpusmill.ledger import Outcome
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import verify_build
 from tests.quick import quick
-from tests.system.corpus import configuration, write_corpus
+from tests.system.corpus import configuration, reused, write_corpus
+from tests.system.kept import keep, put_back
 
 STAGES = (
     "download",
@@ -79,13 +81,37 @@ DAMAGE = [
 ]
 
 
+@pytest.fixture(scope="module")
+def delivered() -> dict[str, dict[str, bytes]]:
+    """By change, what a build from scratch delivers after it."""
+    return {}
+
+
 @pytest.fixture
-def clean(tmp_path_factory, number: int) -> dict[str, bytes]:
-    """What a build from scratch delivers after the change."""
-    root = tmp_path_factory.mktemp("clean")
+def clean(tmp_path_factory, number: int, delivered: dict[str, dict[str, bytes]]) -> dict[str, bytes]:
+    changes = DAMAGE[number][2]
+    if (name := json.dumps(changes)) not in delivered:
+        root = tmp_path_factory.mktemp("clean")
+        write_corpus(root / "corpus", documents=40)
+        build(root, **changed(root, changes))
+        delivered[name] = outputs(root)
+    return delivered[name]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("damage")
     write_corpus(root / "corpus", documents=40)
-    build(root, **changed(root, DAMAGE[number][2]))
-    return outputs(root)
+    path = build(root).plan_receipt
+    keep(root)
+    return path
+
+
+@pytest.fixture
+def root(plan: Path) -> Path:
+    """Where that was built, as it was."""
+    put_back(plan.parents[4])
+    return plan.parents[4]
 
 
 def changed(root: Path, changes: dict[str, dict[str, object]]) -> dict[str, object]:
@@ -97,10 +123,9 @@ def changed(root: Path, changes: dict[str, dict[str, object]]) -> dict[str, obje
 
 
 @pytest.mark.parametrize("number", quick(range(len(DAMAGE)), 5), ids=[f"{step[0]} {name}" for step, name, _ in DAMAGE])
-def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_producer(tmp_path, clean, number) -> None:
+def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_producer(root, plan, clean, number) -> None:
     step, name, changes = DAMAGE[number]
-    write_corpus(tmp_path / "corpus", documents=40)
-    built = build(tmp_path)
+    built = open_build(plan)
     path = built.step_folder(*step) / name
     if not path.exists():
         pytest.fail(f"{step} has no {name}: {sorted(path.parent.iterdir())}")
@@ -108,30 +133,27 @@ def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_produ
     flip(path, len(whole) // 2)
     if step[0] == "scatter":
         shutil.rmtree(built.step_folder("gather", "documents-00000"))
-    again = build(tmp_path, **changed(tmp_path, changes))
-    assert outputs(tmp_path) == clean
+    again = build(root, **changed(root, changes))
+    assert outputs(root) == clean
     assert path.read_bytes() == whole
     earlier = [(stage, unit) for stage in STAGES for unit in built.units(stage)]
     kept = [item for item in earlier if item in {(stage, unit) for stage in STAGES for unit in again.units(stage)}]
     assert again.step_folder(*step) == built.step_folder(*step)
-    assert not again.reused(*step)
+    assert not reused(again, *step)
     same = [item for item in kept if again.step_folder(*item) == built.step_folder(*item)]
     removed = [("gather", "documents-00000")] if step[0] == "scatter" else []
-    assert [item for item in same if not again.reused(*item)] == [step, *removed]
+    assert [item for item in same if not reused(again, *item)] == [step, *removed]
     assert verify_build(again).findings == ()
 
 
-def test_damage_to_a_gathered_cell_is_never_delivered_whatever_verify_was_told(tmp_path) -> None:
+def test_damage_to_a_gathered_cell_is_never_delivered_whatever_verify_was_told(root, plan, tmp_path) -> None:
     """A wrong token in a cell, another part size, verify, the folder removed as advised (attacks.md, row 21)."""
-    write_corpus(tmp_path / "corpus", documents=40)
-    built = build(tmp_path)
+    built = open_build(plan)
     flip(built.step_folder("gather", "documents-00000") / "tokens", 40)
-    again = build(tmp_path, exports={"megatron": {"part_bytes": "20KiB"}})
-    fresh = tmp_path / "fresh"
-    (fresh).mkdir()
-    (fresh / "corpus").symlink_to(tmp_path / "corpus")
-    build(fresh, exports={"megatron": {"part_bytes": "20KiB"}})
-    assert outputs(tmp_path) == outputs(fresh)
+    again = build(root, exports={"megatron": {"part_bytes": "20KiB"}})
+    (tmp_path / "corpus").symlink_to(root / "corpus")
+    build(tmp_path, exports={"megatron": {"part_bytes": "20KiB"}})
+    assert outputs(root) == outputs(tmp_path)
     assert verify_build(again).findings == ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.manifest import dataset_version
 from corpusmill.stages.summarize import summarize
 from corpusmill.verify import verify_build
+from tests.hub import COMMIT, Hub
 from tests.quick import quick
-from tests.system.corpus import configuration, make_documents
+from tests.system.corpus import configuration, make_documents, reused
 
 QUESTION = (
     "A merchant sells nine copper kettles on Tuesday and twice as many on Friday; how many kettles remain unsold?"
@@ -256,7 +258,7 @@ def test_refresh_with_a_benchmark_written_anew_searches_nothing_again(tmp_path: 
     build(decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION)))
     config = decontaminated(tmp_path, write_benchmark(tmp_path, "kettles", QUESTION))
     again = build(config)
-    assert all(again.reused("decontaminate", f"0000{shard}") for shard in range(3))
+    assert all(reused(again, "decontaminate", f"0000{shard}") for shard in range(3))
 
 
 def test_benchmark_that_changes_behind_the_plan_is_refused(tmp_path: Path) -> None:
@@ -283,6 +285,26 @@ def test_benchmark_is_pinned_by_what_the_command_prints(tmp_path: Path) -> None:
     write_benchmark(tmp_path, "kettles", OTHER)
     with pytest.raises(ConfigError, match="a benchmark differs from the one that the configuration pins"):
         build(decontaminated(tmp_path, {**benchmark, "sha256": sha256}))
+
+
+def test_benchmark_on_a_hub_is_saved_and_pinned_by_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sources(tmp_path)
+    write_benchmark(tmp_path, "test-10", QUESTION)
+    write_benchmark(tmp_path, "test-9", OTHER, "too short")
+    rows = {f"main/{path.name}": path.read_bytes() for path in sorted(tmp_path.glob("test-*.jsonl"))}
+    config, saved = tmp_path / "tiny.yaml", tmp_path / "saved"
+    with Hub(rows) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        wanted = {"name": "both", "path": "hf://datasets/owner/name/main/*.jsonl"}
+        config.write_text(decontaminated(tmp_path, wanted).model_dump_json(exclude_none=True))
+        arguments = ["benchmarks", str(config), "--save", str(saved)]
+        printed = CliRunner().invoke(app, arguments, catch_exceptions=False).output
+    assert f"not pinned, commit {COMMIT}, sha256: " in printed
+    (sha256,) = re.findall("[0-9a-f]{64}", printed)
+    assert [path.name for path in sorted((saved / "both").iterdir())] == ["test-10.jsonl", "test-9.jsonl"]
+    build(decontaminated(tmp_path, {"name": "both", "path": str(saved / "both"), "sha256": sha256}))
+    hits = map(json.loads, outputs(tmp_path)[HITS].splitlines())
+    assert [hit["item"] for hit in hits] == ["test-10/0", "test-9/0", "test-10/0"]
 
 
 def test_benchmarks_of_one_name_are_refused(tmp_path: Path) -> None:

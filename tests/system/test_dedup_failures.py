@@ -87,6 +87,7 @@ def test_empty_files_empty_shards_and_empty_documents_are_no_problem(tmp_path: P
 
 
 @pytest.mark.parametrize("method", quick(["anchors", "suffix_array"], 1))
+@pytest.mark.slow
 def test_many_shards_under_a_low_limit_of_open_files_that_cannot_be_raised(tmp_path: Path, method: str) -> None:
     """No setrlimit, no privilege, and not as many files open as shards times partitions."""
     write(tmp_path, {f"{number}.jsonl": [passage(1), passage(2 + number)] for number in range(40)})

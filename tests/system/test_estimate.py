@@ -52,7 +52,7 @@ def values(root: Path, sample_bytes: str, **changes: object) -> dict[str, object
 
 
 def test_estimate_of_everything_is_what_the_build_comes_to(tmp_path) -> None:
-    many_files(tmp_path)
+    many_files(tmp_path, files=12)
     config = check_config(values(tmp_path, "1GB"), where="test")
     actual = estimate_dataset(config)
     assert not (tmp_path / "outputs").exists()  # before anything of it was built
@@ -166,15 +166,18 @@ def test_estimate_of_files_without_duplicates_finds_none(tmp_path) -> None:
     assert actual.sampled_text_bytes > 600_000
 
 
-def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path) -> None:
+def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
     (tmp_path / "corpus").mkdir()
     for number in range(2):
-        texts = make_documents(1500, seed=number)
+        texts = make_documents(60, seed=number)
         (tmp_path / f"corpus/{number}.jsonl").write_bytes(lines_of(texts))
-    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "1MiB"}
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "32KiB"}
     config = check_config(values(tmp_path, "1GB", source=source, dedup={"mode": "none"}), where="test")
     actual = estimate_dataset(config)
-    assert actual.tokens == open_build(build_dataset(config, workers=1)).total("tokenize", "tokens")
+    built = open_build(build_dataset(config, workers=1))
+    assert len(built.units("index")) > 2
+    assert actual.tokens == built.total("tokenize", "tokens")
 
 
 @pytest.mark.parametrize("before", ["index", "writeback"])

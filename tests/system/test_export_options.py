@@ -210,7 +210,7 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
         ({"file_name": "../{split}{number}.npy"}, "no '..'"),
         ({"file_name": "{split}{number}{x}.npy"}, "no other braces"),
         ({"test_name": "train"}, "must differ"),
-        ({"layout": "bin", "checkpoints": True}, "belong to npy"),
+        ({"layout": "bin", "checkpoints": True}, "need layout npy"),
     ],
 )
 def test_numpy_j11_names_that_are_none_are_refused(tmp_path, wrong, words: str) -> None:

@@ -13,6 +13,8 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.errors import ConfigError
+from corpusmill.forgetting.purge import purge
+from corpusmill.forgetting.remains import search_for
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.lineage import locate
 from corpusmill.lineage.facts import DroppedLine
@@ -178,6 +180,20 @@ def test_verify_finds_the_text_of_a_forgotten_document_in_every_format(copies: s
     actual = {finding.where: finding.got for finding in verify_build(of).findings if finding.what == IN_SPITE}
     assert {Path(where).stat().st_ino for where in actual} == {path.stat().st_ino for path in files}  # some are links
     assert set(actual.values()) == {f"text of 1 documents: part2.jsonl line {int(mine['id'][2:]) + 1}"}
+
+
+def test_text_that_a_dropped_document_shares_with_a_forgotten_one_is_no_finding(tmp_path: Path) -> None:
+    """Samples and report have an excerpt of it; with `copies: keep` it may be dropped for reasons of its own."""
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "0-5"})
+    (tmp_path / "scores.jsonl").write_text('{"id": "1-5", "score": 0}\n')
+    decisions = [{"name": "quality", "path": str(tmp_path / "scores.jsonl"), "keep": "score > 0", "key": "id"}]
+    of = build(settings(tmp_path, "keep", decisions=decisions))
+    assert COPIED[:100] in (of.step_folder("filter", "00001") / "samples.jsonl").read_text()
+    assert verify_build(of).findings == ()
+    assert search_for(of).unsearchable == 1
+    done = purge(of)
+    assert (done.remains, done.unsearchable) == ([], 1)
 
 
 def test_verify_finds_a_document_that_the_filter_left_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from corpusmill.errors import PermanentError
 from corpusmill.ledger import RECEIPT_NAME, read_receipt
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import verify_build
-from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
+from tests.system.corpus import configuration, lines_of, make_documents, reused, write_corpus
+from tests.system.kept import keep, put_back
 
 STAGES = list(GRAPH.names)
 
@@ -49,12 +50,25 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def built_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """(root, the plans) of the same sources built with seed 7, then with seed 8."""
+    root = tmp_path_factory.mktemp("rebuilt")
+    write_corpus(root / "corpus", documents=24)
+    plans = [build(root).plan_receipt, build(root, shuffle={"seed": 8}).plan_receipt]
+    keep(root)
+    return root, plans[0], plans[1]
+
+
 @pytest.fixture
-def rebuilt(tmp_path) -> tuple[Build, Build]:
-    """The same sources built with seed 7, then with seed 8."""
-    write_corpus(tmp_path / "corpus", documents=24)
-    first = build(tmp_path)
-    return first, build(tmp_path, shuffle={"seed": 8})
+def root(built_twice) -> Path:
+    put_back(built_twice[0])
+    return built_twice[0]
+
+
+@pytest.fixture
+def rebuilt(root, built_twice) -> tuple[Build, Build]:
+    return open_build(built_twice[1]), open_build(built_twice[2])
 
 
 def test_gc_single_build_has_no_garbage(tmp_path) -> None:
@@ -108,9 +122,9 @@ def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_misse
     assert older.folder("report", "report") == report
 
 
-def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(rebuilt, tmp_path) -> None:
+def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(rebuilt, root) -> None:
     _, second = rebuilt
-    dry = open_build(plan_dataset(check_config(configuration(tmp_path, shuffle={"seed": 9}), where="test")))
+    dry = open_build(plan_dataset(check_config(configuration(root, shuffle={"seed": 9}), where="test")))
     assert dry.plan_folder in {item.folder for item in find_garbage(second.work, GRAPH)}
     remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
     with pytest.raises(PermanentError, match="the plan no longer exists") as caught:
@@ -118,14 +132,14 @@ def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(
     assert "clear the task plan with everything downstream" in str(caught.value)
 
 
-def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, tmp_path) -> None:
+def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, root) -> None:
     _, second = rebuilt
     remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
     assert verify_build(second).findings == ()
-    again = build(tmp_path, shuffle={"seed": 8})
+    again = build(root, shuffle={"seed": 8})
     for stage in STAGES:
         if stage not in {"upload", "report"}:  # these look at the world outside, every time
-            assert all(again.reused(stage, unit) for unit in again.units(stage)), stage
+            assert all(reused(again, stage, unit) for unit in again.units(stage)), stage
     assert again.receipt("upload", "00000").traffic["files_sent"] == 0
 
 
@@ -140,17 +154,17 @@ def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:
     assert all(str(item.folder) in printed for item in garbage)
 
 
-def test_gc_two_newest_plans_kept_leave_only_the_third(rebuilt, tmp_path) -> None:
+def test_gc_two_newest_plans_kept_leave_only_the_third(rebuilt, root) -> None:
     first, second = rebuilt
-    third = build(tmp_path, shuffle={"seed": 9})
+    third = build(root, shuffle={"seed": 9})
     garbage = {item.folder for item in find_garbage(third.work, GRAPH, keep_plans=2)}
     assert garbage == superseded_by(third, first) - reached(second)
     assert find_garbage(third.work, GRAPH, keep_plans=3) == []
 
 
-def test_gc_older_plan_begun_again_is_the_newest(rebuilt, tmp_path) -> None:
+def test_gc_older_plan_begun_again_is_the_newest(rebuilt, root) -> None:
     _, second = rebuilt
-    again = build(tmp_path)
+    again = build(root)
     garbage = {item.folder for item in find_garbage(again.work, GRAPH)}
     assert superseded_by(again, second) <= garbage
     assert not garbage & reached(again)
@@ -238,9 +252,9 @@ def test_gc_folder_of_no_dataset_has_no_garbage(tmp_path) -> None:
     assert find_garbage(tmp_path / "nowhere", GRAPH) == []
 
 
-def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, tmp_path) -> None:
+def test_gc_links_and_foreign_folders_are_left_alone(rebuilt, root) -> None:
     first, second = rebuilt
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere = root / "elsewhere"
     (elsewhere / "00000-0123456789abcdef").mkdir(parents=True)
     (elsewhere / "00000-0123456789abcdef" / "mine").write_text("mine")
     (second.work / "index" / "00001-0123456789abcdef").symlink_to(elsewhere / "00000-0123456789abcdef")
@@ -272,9 +286,9 @@ def test_gc_removing_anything_but_a_step_folder_is_refused_before_anything_goes(
     assert all(item.folder.is_dir() for item in garbage)
 
 
-def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, tmp_path) -> None:
+def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, root) -> None:
     _, second = rebuilt
-    moved = tmp_path / "moved"
+    moved = root / "moved"
     shutil.move(second.work / "gather", moved)
     (second.work / "gather").symlink_to(moved)
     assert not [item for item in find_garbage(second.work, GRAPH) if item.folder.parent.name == "gather"]

@@ -31,7 +31,7 @@ from tests.system.traced import (
 def root(tmp_path_factory) -> Path:
     """Sources that several configurations are built of."""
     root = tmp_path_factory.mktemp("lineage")
-    write_corpus(root / "corpus")
+    write_corpus(root / "corpus", documents=40)
     write_special_lines(root / "corpus")
     return root
 

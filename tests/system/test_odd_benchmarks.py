@@ -9,6 +9,7 @@ import pytest
 
 from corpusmill.stages.summarize import summarize
 from corpusmill.verify import verify_build
+from tests.system.corpus import reused
 from tests.system.test_decontamination import (
     HITS,
     OTHER,
@@ -68,8 +69,8 @@ def test_benchmark_that_changed_upstream_is_searched_for_anew_and_nothing_else(t
     write_benchmark(tmp_path, "kettles", OTHER)
     again = build(decontaminated(tmp_path, kettles, other))
     assert {identity for _, _, identity in hits_of(tmp_path)} == {"1-3"}
-    assert all(again.reused(stage, unit) for stage in ("download", "index") for unit in again.units(stage))
-    assert not any(again.reused("decontaminate", unit) for unit in again.units("decontaminate"))
+    assert all(reused(again, stage, unit) for stage in ("download", "index") for unit in again.units(stage))
+    assert not any(reused(again, "decontaminate", unit) for unit in again.units("decontaminate"))
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import render, verify_build
 from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
+from tests.system.kept import keep, put_back
 
 RECLAIMED = tuple(stage.name for stage in GRAPH if stage.reclaimed)
 
@@ -87,12 +88,20 @@ def eager(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def root_kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    write_files(root / "corpus", 1, 2, 3)
+    build(root)
+    keep(root)
+    return root
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(root_kept: Path) -> Path:
     """Another one, which a test may change."""
-    write_files(tmp_path / "corpus", 1, 2, 3)
-    build(tmp_path)
-    return tmp_path
+    put_back(root_kept)
+    return root_kept
 
 
 def test_eager_build_delivers_the_bytes_of_keep_and_holds_receipts(kept: Path, eager: Path) -> None:

@@ -21,7 +21,7 @@ from corpusmill.stages.graph import open_build
 from corpusmill.stages.summarize import shard_table, summarize
 from corpusmill.verify import verify_build
 from tests.oracles import dedup
-from tests.system.corpus import configuration, make_documents
+from tests.system.corpus import configuration, make_documents, reused
 
 MINIMUM_BYTES = 60
 STEPS = """
@@ -153,16 +153,16 @@ def test_changed_step_asks_again_and_dedup_is_reused(root: Path) -> None:
     (root / "my_filters.py").write_text(STEPS.replace("% 3", "% 2"))
     second = build(root)
     assert first.rollup("union").digests == second.rollup("union").digests
-    assert all(second.reused(*step) for step in (("match", unit) for unit in second.units("match")))
-    assert not any(second.reused("refine", shard) for shard in second.units("refine"))
+    assert all(reused(second, *step) for step in (("match", unit) for unit in second.units("match")))
+    assert not any(reused(second, "refine", shard) for shard in second.units("refine"))
 
 
 def test_refreshed_build_is_one_from_scratch_and_an_appended_repeat_redoes_no_token(root: Path) -> None:
     first = build(root)
     write(root, 3, [*texts_of(0)[:10], *make_documents(5, seed=9)])
     refreshed = build(root)
-    assert [refreshed.reused("refine", f"{shard:05d}") for shard in range(4)] == [True, True, True, False]
-    assert [refreshed.reused("tokenize", f"{shard:05d}") for shard in range(4)] == [True, True, True, False]
+    assert [reused(refreshed, "refine", f"{shard:05d}") for shard in range(4)] == [True, True, True, False]
+    assert [reused(refreshed, "tokenize", f"{shard:05d}") for shard in range(4)] == [True, True, True, False]
     assert refreshed.total("lost", "text_bytes_lost") >= first.total("lost", "text_bytes_lost")
     scratch = root / "scratch"
     scratch.mkdir()
@@ -180,7 +180,7 @@ def test_reprocessed_shard_of_late_steps_is_the_same(root: Path) -> None:
     plan_receipt = begin(of.plan_receipt, "refine", 1)
     run_build(plan_receipt, workers=1)
     again = open_build(plan_receipt)
-    assert [again.reused("refine", f"{shard:05d}") for shard in range(3)] == [True, False, True]
+    assert [reused(again, "refine", f"{shard:05d}") for shard in range(3)] == [True, False, True]
     assert [receipt.outputs for receipt in again.receipts("refine")] == before
     assert verify_build(again).findings == ()
 

@@ -7,6 +7,8 @@ import os
 import random
 import shutil
 import string
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,8 @@ from corpusmill.storage import StoredFile
 from corpusmill.storage.local import LocalStore
 from corpusmill.verify import verify_build
 from tests.quick import quick
-from tests.system.corpus import configuration, lines_of, make_documents
+from tests.system.corpus import configuration, lines_of, make_documents, reused
+from tests.system.kept import keep, put_back
 
 
 def write_files(folder: Path, *numbers: int) -> None:
@@ -56,16 +59,35 @@ def outputs(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def root(tmp_path) -> Path:
+    """A build whose sources a test changes."""
     write_files(tmp_path / "corpus", 1, 2, 3)
     build(tmp_path)
     return tmp_path
 
 
-def scratch(root: Path, *numbers: int) -> dict[str, bytes]:
-    other = root / "scratch"
-    write_files(other / "corpus", *numbers)
-    build(other)
-    return outputs(other)
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("kept")
+    write_files(root / "corpus", 1, 2, 3)
+    build(root)
+    keep(root)
+    return root
+
+
+@pytest.fixture
+def built_root(kept: Path) -> Path:
+    """The same, for tests that leave the sources as they are."""
+    put_back(kept)
+    return kept
+
+
+@cache
+def scratch(*numbers: int) -> dict[str, bytes]:
+    """What a build of these files from scratch delivers."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder) / "corpus", *numbers)
+        build(Path(folder))
+        return outputs(Path(folder))
 
 
 def test_refresh_appended_file_reuses_old_shards_and_equals_a_build_from_scratch(root) -> None:
@@ -75,9 +97,9 @@ def test_refresh_appended_file_reuses_old_shards_and_equals_a_build_from_scratch
         assert [before[stage, f"{shard:05d}"] for shard in range(3)] == ["reuse"] * 3
     assert before["download", "00003"] == "run"
     built = build(root)
-    assert all(built.reused("tokenize", f"{shard:05d}") for shard in range(3))
-    assert not built.reused("tokenize", "00003")
-    assert outputs(root) == scratch(root, 1, 2, 3, 4)
+    assert all(reused(built, "tokenize", f"{shard:05d}") for shard in range(3))
+    assert not reused(built, "tokenize", "00003")
+    assert outputs(root) == scratch(1, 2, 3, 4)
 
 
 def test_refresh_changed_file_redoes_exactly_its_dependants(root) -> None:
@@ -85,7 +107,7 @@ def test_refresh_changed_file_redoes_exactly_its_dependants(root) -> None:
     (root / "corpus" / "part2.jsonl").write_bytes(changed)
     built = build(root)
     for stage in ("download", "index", "anchor"):
-        assert [built.reused(stage, unit) for unit in built.units(stage)] == [True, False, True]
+        assert [reused(built, stage, unit) for unit in built.units(stage)] == [True, False, True]
     other = root / "scratch"
     write_files(other / "corpus", 1, 2, 3)
     (other / "corpus" / "part2.jsonl").write_bytes(changed)
@@ -97,19 +119,19 @@ def test_refresh_touched_but_equal_file_changes_nothing_after_download(root) -> 
     path = root / "corpus" / "part2.jsonl"
     path.write_bytes(path.read_bytes())
     built = build(root)
-    assert not built.reused("download", "00001")
-    assert all(built.reused(stage, unit) for stage in ("index", "tokenize", "export") for unit in built.units(stage))
+    assert not reused(built, "download", "00001")
+    assert all(reused(built, stage, unit) for stage in ("index", "tokenize", "export") for unit in built.units(stage))
 
 
 def test_refresh_removed_file_equals_a_build_from_scratch(root) -> None:
     (root / "corpus" / "part3.jsonl").unlink()
     built = build(root)
-    assert all(built.reused("tokenize", unit) for unit in built.units("tokenize"))
-    assert outputs(root) == scratch(root, 1, 2)
+    assert all(reused(built, "tokenize", unit) for unit in built.units("tokenize"))
+    assert outputs(root) == scratch(1, 2)
 
 
-def test_plan_changed_setting_is_named_with_both_values(root) -> None:
-    planned = open_build(plan_dataset(settings(root, dedup={"mode": "remove", "minimum_bytes": 120})))
+def test_plan_changed_setting_is_named_with_both_values(built_root) -> None:
+    planned = open_build(plan_dataset(settings(built_root, dedup={"mode": "remove", "minimum_bytes": 120})))
     text = render_preview(preview(planned))
     assert "minimum_bytes 100 -> 120" in text
     assert "index      3 reuse" in text
@@ -133,8 +155,8 @@ def test_plan_added_file_of_a_built_dataset_names_the_new_shard_alone(root) -> N
     assert "download   3 reuse, 1 run" in text
 
 
-def test_plan_damaged_and_unfinished_steps_are_said(root) -> None:
-    built = build(root)
+def test_plan_damaged_and_unfinished_steps_are_said(built_root) -> None:
+    built = build(built_root)
     (built.folder("index", "00000") / "tokenized").write_bytes(b"short")
     (built.folder("index", "00001") / "receipt.json").unlink()
     text = render_preview(preview(open_build(built.plan_receipt)))
@@ -171,7 +193,7 @@ def test_refresh_source_that_is_another_file_of_the_same_bytes_makes_no_later_st
     after = build(root)
     for shard in after.units("index"):
         assert after.step("download", shard).fingerprint() != before.step("download", shard).fingerprint()
-        assert after.reused("index", shard)
+        assert reused(after, "index", shard)
 
 
 def test_refresh_source_whose_change_nothing_shows_is_refused_with_the_cure_and_seen_by_verify(
@@ -196,18 +218,18 @@ def test_refresh_source_whose_change_nothing_shows_is_refused_with_the_cure_and_
     assert outputs(root) == built_from_scratch(root, tmp_path / "scratch")
 
 
-def test_build_verify_flipped_byte_is_repaired_and_said_aloud(root, caplog) -> None:
-    whole = outputs(root)
-    built = build(root)
+def test_build_verify_flipped_byte_is_repaired_and_said_aloud(built_root, caplog) -> None:
+    whole = outputs(built_root)
+    built = build(built_root)
     path = built.folder("tokenize", "00001") / "tokens"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    build_dataset(settings(root), workers=1)
+    build_dataset(settings(built_root), workers=1)
     assert path.read_bytes() != content  # sizes are equal: without verify nothing is read
-    build_dataset(settings(root), workers=1, verify=True)
+    build_dataset(settings(built_root), workers=1, verify=True)
     assert path.read_bytes() == content
     assert "tokens does not have the digest xxh3_128:" in caplog.text
-    assert outputs(root) == whole
+    assert outputs(built_root) == whole
 
 
 def edit_fingerprint(receipt: Path) -> None:
@@ -228,8 +250,8 @@ HARMS = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_build_harmed_in_every_stage_is_repaired_to_the_same_bytes(root, harm: str) -> None:
-    whole, built = outputs(root), build(root)
+def test_build_harmed_in_every_stage_is_repaired_to_the_same_bytes(built_root, harm: str) -> None:
+    whole, built = outputs(built_root), build(built_root)
     stages = ("download", "index", "anchor", "shared", "context", "settle", "border", "match", "union")
     stages += ("writeback", "tokenize", "audit", "scatter", "gather")
     steps = [(stage, built.units(stage)[-1]) for stage in (*stages, "export", "manifest")]
@@ -237,36 +259,36 @@ def test_build_harmed_in_every_stage_is_repaired_to_the_same_bytes(root, harm: s
     for receipt in receipts:
         if json.loads(receipt.read_text())["outputs"] or harm != "file truncated":
             HARMS[harm](receipt)
-    again = build(root)
-    assert not again.reused("tokenize", again.units("tokenize")[-1])
-    assert again.reused("tokenize", again.units("tokenize")[0])
-    assert outputs(root) == whole
+    again = build(built_root)
+    assert not reused(again, "tokenize", again.units("tokenize")[-1])
+    assert reused(again, "tokenize", again.units("tokenize")[0])
+    assert outputs(built_root) == whole
     assert verify_build(again).findings == ()
 
 
 @pytest.mark.parametrize("stage", ["index", "tokenize", "scatter", "gather"])
-def test_build_with_a_receipt_edited_by_hand_runs_its_step_again(root, stage: str) -> None:
-    whole, built = outputs(root), build(root)
+def test_build_with_a_receipt_edited_by_hand_runs_its_step_again(built_root, stage: str) -> None:
+    whole, built = outputs(built_root), build(built_root)
     receipt = built.folder(stage, built.units(stage)[0]) / "receipt.json"
     edited = json.loads(receipt.read_text())
     edited["counts"] = {name: count + 1 for name, count in edited["counts"].items()}
     receipt.write_text(json.dumps(edited))
-    again = build(root)
-    assert outputs(root) == whole
+    again = build(built_root)
+    assert outputs(built_root) == whole
     runs = [(item, unit) for item in ("index", "tokenize", "scatter", "gather") for unit in again.units(item)]
-    assert [step for step in runs if not again.reused(*step)] == [(stage, built.units(stage)[0])]
+    assert [step for step in runs if not reused(again, *step)] == [(stage, built.units(stage)[0])]
 
 
 @pytest.mark.parametrize("stage", ["download", "index", "tokenize"])
-def test_reprocess_unchanged_shard_shows_that_nothing_changed(root, stage: str) -> None:
-    built = build(root)
+def test_reprocess_unchanged_shard_shows_that_nothing_changed(built_root, stage: str) -> None:
+    built = build(built_root)
     before = digests(built)
     dropped = ask_for_shard(open_build(built.plan_receipt), stage, "00001")
     assert dropped[0] == (stage, "00001")
     assert {unit.split("-")[-1] for _, unit in dropped} == {"00001"}
-    again = build(root)
-    assert not again.reused("tokenize", "00001")
-    assert again.reused("tokenize", "00000")
+    again = build(built_root)
+    assert not reused(again, "tokenize", "00001")
+    assert reused(again, "tokenize", "00000")
     assert compare(before, digests(again)) == []
     assert "tokenize        3 unchanged      0 changed" in render_comparison(dropped, before, digests(again))
 
@@ -282,20 +304,21 @@ def test_reprocess_shard_whose_text_changed_names_what_changed(root) -> None:
 
 
 @pytest.mark.parametrize(("stage", "shard"), [("gather", "00001"), ("tokenize", "00009"), ("tokenise", "00001")])
-def test_reprocess_impossible_request_names_the_choices(root, stage: str, shard: str) -> None:
+def test_reprocess_impossible_request_names_the_choices(built_root, stage: str, shard: str) -> None:
     with pytest.raises(ConfigError, match=r"there is no such shard|does not process shards") as caught:
-        ask_for_shard(build(root), stage, shard)
+        ask_for_shard(build(built_root), stage, shard)
     assert "\n  next " in str(caught.value)
 
 
-def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(root) -> None:
-    with held(root / "work" / "tiny" / RUN_LOCK, wait=False), pytest.raises(LockHeldError) as caught:
-        build(root)
+def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(built_root) -> None:
+    with held(built_root / "work" / "tiny" / RUN_LOCK, wait=False), pytest.raises(LockHeldError) as caught:
+        build(built_root)
     for words in ("another run holds this dataset", "process ", " on ", " seconds", "next"):
         assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("order", quick(["random", "source"], 1))
+@pytest.mark.slow
 def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, order) -> None:
     """Later cells keep their digests, but what an output takes from them begins elsewhere (attacks.md, row 34)."""
     shuffle = {"seed": 7, "order": order} | ({"cells": 12} if order == "random" else {})
@@ -312,6 +335,7 @@ def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, orde
 
 
 @pytest.mark.parametrize("sizes", quick([(1_100_000, 2_470_000), (2_470_000, 1_100_000)], 1))
+@pytest.mark.slow
 def test_refresh_another_shard_size_reads_each_frame_once(tmp_path, sizes) -> None:
     """A part's own frames end elsewhere while its bytes stay the same (attacks.md, row 69)."""
     rng = random.Random(5)

@@ -28,7 +28,7 @@ from tests.oracles import export as oracle
 from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.lineage import exported_records
-from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
+from tests.system.corpus import configuration, lines_of, make_documents, reused, write_corpus
 
 EOT = 100257
 ORDER = {"order": "source"}
@@ -182,8 +182,8 @@ def test_source_order_switched_on_redoes_the_shuffle_and_what_follows_alone(root
     assert {fate.stage for fate in fates if fate.fate == "reuse"} == NOT_DONE_AGAIN - {"plan"}
     switched = build(root, name="switched")
     for stage in ("index", "union", "tokenize", "audit"):
-        assert all(switched.reused(stage, unit) for unit in switched.units(stage))
-    assert not any(switched.reused("scatter", unit) for unit in switched.units("scatter"))
+        assert all(reused(switched, stage, unit) for unit in switched.units(stage))
+    assert not any(reused(switched, "scatter", unit) for unit in switched.units("scatter"))
     assert megatron_tokens(latest(root, "switched")) == megatron_tokens(latest(root))
 
 
@@ -195,7 +195,7 @@ def megatron_tokens(folder: Path) -> list[int]:
 def test_source_order_other_keys_of_the_section_change_nothing(built, root) -> None:
     again = build(root, shuffle=ORDER | {"seed": 99, "cells": 3, "memory": "1MiB"})
     for stage in ("scatter", "gather", "export", "manifest"):
-        assert all(again.reused(stage, unit) for unit in again.units(stage))
+        assert all(reused(again, stage, unit) for unit in again.units(stage))
 
 
 def test_source_order_appended_file_makes_new_cells_alone_and_equals_a_build_from_scratch(
@@ -207,13 +207,13 @@ def test_source_order_appended_file_makes_new_cells_alone_and_equals_a_build_fro
     more = lines_of(make_documents(30, seed=8), 500)
     (tmp_path / "corpus" / "z.jsonl").write_bytes(more)
     refreshed = build(tmp_path)
-    reused = [unit for unit in refreshed.units("gather") if refreshed.reused("gather", unit)]
-    fresh = [unit for unit in refreshed.units("gather") if not refreshed.reused("gather", unit)]
-    assert max(unit for unit in reused if unit.startswith("documents")) < min(
+    kept = [unit for unit in refreshed.units("gather") if reused(refreshed, "gather", unit)]
+    fresh = [unit for unit in refreshed.units("gather") if not reused(refreshed, "gather", unit)]
+    assert max(unit for unit in kept if unit.startswith("documents")) < min(
         unit for unit in fresh if unit.startswith("documents")
     )
     parts = [unit for unit in refreshed.units("export") if unit.startswith("documents")]
-    assert refreshed.reused("export", parts[0])  # a part that was full stays
+    assert reused(refreshed, "export", parts[0])  # a part that was full stays
     write_corpus(tmp_path / "scratch" / "corpus")
     (tmp_path / "scratch" / "corpus" / "z.jsonl").write_bytes(more)
     build(tmp_path / "scratch")

@@ -114,7 +114,7 @@ class Unbuffered(SeekableFile):
 
 
 def test_parquet_lineage_names_the_row_of_the_whole_file(tmp_path) -> None:
-    texts = make_documents(120)
+    texts = make_documents(60)
     (tmp_path / "corpus").mkdir()
     pq.write_table(table_of(texts, pa.string()), tmp_path / "corpus/a.parquet", row_group_size=15)
     build = built(tmp_path, paths=[str(tmp_path / "corpus")])
@@ -198,7 +198,7 @@ def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, r
 
 
 def test_sources_t02_endings_said_by_a_pattern_give_the_same_dataset_here_and_in_a_bucket(tmp_path, rclone) -> None:
-    texts = make_documents(120)
+    texts = make_documents(60)
     client = boto3.Session().client("s3", endpoint_url=rclone.endpoint)
     corpus = tmp_path / "here/corpus"
     (corpus / "deep").mkdir(parents=True)

@@ -294,6 +294,7 @@ def test_steps_and_decontamination_in_one_build_balance_and_verify(filters: Path
     assert stayed[0] - stayed[1] == of.total("decontaminate", "documents_removed")
 
 
+@pytest.mark.slow
 def test_workers_and_a_kill_in_the_middle_change_no_byte(filters: Path, tmp_path: Path) -> None:
     for name in ("one", "four", "killed"):
         write_sources(tmp_path / name)
@@ -340,6 +341,7 @@ def test_two_steps_of_one_name_are_refused(filters: Path, tmp_path: Path) -> Non
         settings(tmp_path, steps=[{"use": "my_filters:no_water"}] * 2)
 
 
+@pytest.mark.slow
 def test_parts_of_a_compressed_file_go_through_the_steps_like_the_whole(filters: Path, tmp_path: Path) -> None:
     for name, size in (("one", "1GiB"), ("parts", "8KiB")):
         folder = tmp_path / name / "corpus"

@@ -151,13 +151,13 @@ def test_each_file_that_changes_while_it_is_read_is_refused_by_name(tmp_path, rc
         path.write_bytes(content)
         rclone_client.put_object(Bucket="corpus", Key="a.jsonl", Body=content)
 
-    put(lines_of(["one two three"] * 400_000))
+    put(lines_of(["one two three"]) * 400_000)
     ((name, lines),) = each_file([source], rclone.endpoint)
     assert name == "a.jsonl"
     with ExitStack() as opened:
         stream = opened.enter_context(lines)
         assert stream.read(5) == b'{"id"'
-        put(lines_of(["one two seven"] * 400_000) + b"\n")
+        put(lines_of(["one two seven"]) * 400_000 + b"\n")
         with pytest.raises(SourceError, match="changed after it was planned") as caught:
             stream.read()
     assert source in str(caught.value)

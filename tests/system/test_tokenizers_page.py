@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from benchmarks.tokenizers import PAGE, RESULT, page
+from benchmarks.vocabularies import PAGE, RESULT, page
 from corpusmill.config import check_config
 
 

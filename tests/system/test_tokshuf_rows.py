@@ -25,6 +25,7 @@ from corpusmill.report.summary import from_json
 from corpusmill.shuffle import gather
 from corpusmill.shuffle.placement import draw_placements
 from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.stages.summarize import summarize
 from tests.oracles.cl100k import cl100k
 from tests.system.corpus import make_documents
 
@@ -295,6 +296,7 @@ def test_webdataset_t35_one_huge_file_is_cut_at_line_ends_into_many_shards(tmp_p
         assert tokens[: len(wanted)] == wanted
         assert len(tokens) - len(wanted) < CONTEXT
     assert next(expected, None) is None
+    assert summarize(built).source_files == 1  # parts of a file are not files (attacks.md, row 26)
 
 
 def test_webdataset_t36_steps_share_nothing_but_finished_files(built, root, tmp_path, actual) -> None:

@@ -157,7 +157,7 @@ def test_verify_damaged_cell_leaves_the_exports_of_its_documents_without_finding
         ("megatron/*.bin", 0, b"\xff" * 4, "token 0 is not in the vocabulary"),
         ("megatron/*.idx", 17, b"\x08", "dtype code of another width"),
         ("nanoset/*.ds", 0, b"\xff" * 4, "token 0 is not in the vocabulary"),
-        ("nanoset/*.index", 0, bytes(8), "the end of document 0 cannot be"),
+        ("nanoset/*.index", 0, bytes(8), "the end of document 0 is impossible"),
         ("numpy/*/*.npy", 200, b"\xff" * 4, "token 18 is not in the vocabulary"),
         ("numpy/*/*.npy", -4, None, "the shard is truncated"),
         ("webdataset/*.tar", 156, b"5", "a tar header is not as written"),

@@ -16,7 +16,7 @@ from corpusmill.stages.graph import open_build
 from corpusmill.verify.exports import verify_outputs
 from corpusmill.verify.steps import StepFolder
 from corpusmill.verify.verification import open_steps, verify_step
-from tests.system.corpus import configuration, write_corpus
+from tests.system.corpus import configuration, reused, write_corpus
 
 SIZE = 100277
 
@@ -129,7 +129,7 @@ def test_megatron_m18_n23_changed_input_is_made_anew_and_the_rest_is_reused(tmp_
     bins = sorted(path.read_bytes() for path in (tmp_path / "outputs/tiny/latest").resolve().rglob("*.bin"))
     receipts = {unit: first.folder("tokenize", unit).name for unit in first.units("tokenize")}
     again = build()
-    assert all(again.reused("export", unit) for unit in again.units("export"))
+    assert all(reused(again, "export", unit) for unit in again.units("export"))
     path = tmp_path / "corpus" / "a1.jsonl"
     lines = path.read_text().splitlines()
     row = json.loads(lines[0])

@@ -203,3 +203,36 @@ def test_audit_fault_of_any_engine_is_caught(perturbed, engine: str, kind: str, 
         audit_documents(
             [(f"line {line}", text, ids) for line, (text, ids) in enumerate(zip(texts, rows, strict=True))], broken
         )
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "tiktoken"])
+@pytest.mark.parametrize("fault", ["merge", "pattern", "special id"])
+def test_audit_fault_with_a_rank_file_is_caught(tmp_path, engine: str, fault: str) -> None:
+    """A rank file has no normalizer: in its place the split pattern is another one."""
+    ranks = shared("r50k_base.tiktoken").read_bytes()
+    pairs = [line.split() for line in ranks.splitlines()]
+    (merged,) = (rank for rank, (token, _) in enumerate(pairs) if token == b"IGFuZA==")  # " and"
+    pairs[merged][0], pairs[merged + 1][0] = pairs[merged + 1][0], pairs[merged][0]
+    paths = [tmp_path / f"{name}.tiktoken" for name in ("right", "wrong")]
+    paths[0].write_bytes(ranks)
+    paths[1].write_bytes(b"".join(b"%s %s\n" % (token, rank) for token, rank in pairs) if fault == "merge" else ranks)
+    good, bad = (
+        load_tokenizer(
+            str(path),
+            engine=engine,
+            eot="<end>",
+            pattern="cl100k_base" if wrong and fault == "pattern" else "r50k_base",
+            special_tokens=(("<end>", 50_256), ("<mask>", 50_258 if wrong and fault == "special id" else 50_257)),
+            parse_special=fault == "special id",
+        )
+        for path, wrong in zip(paths, (False, True), strict=True)
+    )
+    assert audit_tricky(good).documents == len(tricky_texts())
+    broken = dataclasses.replace(good, _encode=bad._encode, vocabulary_size=bad.vocabulary_size)
+    assert broken.engine == engine
+    texts = [*tricky_texts(), b"a <mask> b the and"]
+    rows = [broken.encode([text])[0] for text in texts]
+    with pytest.raises(VerificationError):
+        audit_documents(
+            [(f"line {line}", text, ids) for line, (text, ids) in enumerate(zip(texts, rows, strict=True))], broken
+        )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from corpusmill.tokens import fast
 from corpusmill.tokens.fast import FEW_TEXTS
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.tokens.test_fitness import digits
@@ -21,10 +23,18 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
     return load_tokenizer(written(small(pre_tokenizer=digits(each=request.param == "digits")), tmp_path))
 
 
-def test_batch_of_many_texts_has_the_ids_of_each_by_itself(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("alone_texts", [0, fast.ALONE_TEXTS])
+def test_batch_of_many_texts_has_the_ids_of_each_by_itself(
+    tokenizer: Tokenizer, alone_texts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast, "_alone", [0])
+    monkeypatch.setattr(fast, "ALONE_TEXTS", alone_texts)
+    if alone_texts:
+        monkeypatch.delitem(sys.modules, "awkward", raising=False)
     texts = [text.encode() for text in TEXTS * FEW_TEXTS]
     assert tokenizer.engine == "gigatoken"
     tokens, ends = tokenizer.encode(texts)
     rows = [tokenizer.encode([text])[0].tolist() for text in texts[: len(TEXTS)]]
     assert tokens.tolist() == [token for row in rows for token in row] * FEW_TEXTS
     assert len(ends) == len(texts)
+    assert ("awkward" in sys.modules) == (alone_texts == 0)

@@ -129,6 +129,8 @@ def test_reprocessing_a_shard_whose_file_changed_says_which_digests_changed(page
     picture(page, "07-reprocess")
     frame.click("dialog [data-go]")
     expect(frame.locator("dialog .answer")).to_contain_text("has begun")
+    expect(frame.locator("dialog [value=cancel]")).to_have_text("Close")
+    expect(frame.locator("dialog .answer")).to_contain_text("has succeeded", timeout=BUILD_MS)
     with page.expect_navigation():
         frame.click("dialog .answer a")
     frame = our_frame(page)
@@ -143,6 +145,7 @@ def test_reprocessing_a_shard_whose_file_changed_says_which_digests_changed(page
     expect(row).to_contain_text(f"{known.digests['00000'][:10]} → {after['00000'][:10]}")
     frame.evaluate("scrollTo(0, 0)")
     picture(page, "readme/reprocessed")
+    known.reprocessed = frame.get_attribute("#head", "data-run")
 
 
 def test_reprocessing_in_the_same_run_is_a_second_try(page: Page, known: SimpleNamespace) -> None:
@@ -176,13 +179,19 @@ def test_datasets_page_lists_the_dataset_and_follows_airflows_theme(
     assert frame.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     dark = log_in(browser, "admin", "dark")
     for name, show in (
-        ("10-datasets-dark", lambda item: item.goto(f"{URL}/plugin/datasets")),
-        ("11-report-dark", lambda item: report_of(item, "build_dataset", known.run).wait_for_selector("#flow")),
+        ("datasets-dark", lambda item: item.goto(f"{URL}/plugin/datasets")),
+        ("report-dark", lambda item: report_of(item, "build_dataset", known.run).wait_for_selector("#flow")),
+        (
+            "reprocessed-dark",
+            lambda item: report_of(item, "reprocess_shard", known.reprocessed).wait_for_selector("#flow"),
+        ),
     ):
         show(dark.pages[0])
         frame = our_frame(dark.pages[0])
         frame.wait_for_function("getComputedStyle(document.documentElement).colorScheme === 'dark'")
-        picture(dark.pages[0], name)
+        if name == "datasets-dark":
+            frame.click(".trend-button")
+        picture(dark.pages[0], f"readme/{name}")
     dark.close()
 
 
@@ -197,6 +206,7 @@ def test_two_versions_of_a_datasets_history_are_compared(page: Page) -> None:
         frame.check(f"[data-version='{version}']")
     button.click()
     expect(frame.locator(".history .answer")).to_contain_text("has begun")
+    expect(frame.locator(".history .answer")).to_contain_text("has succeeded", timeout=BUILD_MS)
     with page.expect_navigation():
         frame.click(".history .answer a")
     # The page of a comparison holds no script, and the frame is a new one with every answer.
@@ -209,4 +219,5 @@ def test_two_versions_of_a_datasets_history_are_compared(page: Page) -> None:
 
 def test_pictures_were_taken() -> None:
     names = {path.relative_to(OUT).as_posix() for path in Path(OUT).rglob("*.png")}
-    assert {"readme/report.png", "readme/reprocessed.png", "readme/datasets.png", "02-form.png"} <= names
+    shown = {f"readme/{name}{theme}.png" for name in ("report", "reprocessed", "datasets") for theme in ("", "-dark")}
+    assert {*shown, "02-form.png"} <= names

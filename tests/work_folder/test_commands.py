@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from corpusmill.commands import app
+from tests.oracles.megatron_cache import write_draws
 from tests.system.corpus import configuration, lines_of, write_corpus
 from tests.work_folder.machines import keys, machine, work_folder
 
@@ -18,7 +20,7 @@ from tests.work_folder.machines import keys, machine, work_folder
 def dataset(bucket: str, tmp_path: Path) -> Path:
     """The file of a configuration."""
     write_corpus(tmp_path / "corpus", documents=40)
-    values = configuration(tmp_path, work_folder=work_folder(), exports={"nanoset": {}})
+    values = configuration(tmp_path, work_folder=work_folder())
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
     return tmp_path / "tiny.yaml"
 
@@ -43,7 +45,15 @@ def test_every_command_works_on_another_machine_than_the_last(dataset: Path) -> 
     assert latest.read_bytes() == before
     assert "doc-" in typed(dataset, "trace CONFIG --format nanoset --file 0 --record 0", "six")
     assert "nanoset" in typed(dataset, "locate CONFIG --id doc-1", "seven")
+    step = "--format nanoset --run-sequence-tokens 31 --run-seed 5 --first-sample 3"
+    assert "sample 3 of nanoset/" in typed(dataset, f"trace CONFIG {step}", "seven, who has not fetched the file")
+    parts = sorted((dataset.parent / "outputs/tiny/latest/megatron").glob("*.idx"))
+    lengths = np.fromfile(parts[0], "<i4", int(np.fromfile(parts[0], "<u8", 1, offset=18)[0]), offset=34).tolist()
+    write_draws(dataset.parent / "cache", str(parts[0].with_suffix("")), lengths, samples=20)
+    step = f"--megatron-cache {dataset.parent / 'cache'} --first-sample 3"
+    assert "sample 3 of " in typed(dataset, f"trace CONFIG {step}", "seven, whose cache is empty, too")
     typed(dataset, "verify CONFIG", "eight")
+    assert "30 records" in typed(dataset, "verify CONFIG --sample 30", "eight, for records")
     (dataset.parent / "corpus" / "zz.jsonl").write_bytes(lines_of(["a text that nobody has read yet " * 40], 9_000))
     typed(dataset, "build CONFIG --workers 1", "nine")  # the refresh
     assert latest.read_bytes() != before

@@ -7,7 +7,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -84,7 +83,7 @@ def test_slice_of_an_output_brings_its_blocks_alone(bucket: str, tmp_path: Path)
         folder = STEP.folder(work())
         look(folder)
         outputs = Blocks(folder, read_receipt(folder / "receipt.json"))
-        outputs.require_bytes("tokens", BLOCK_BYTES + 4, BLOCK_BYTES + 9)
+        outputs.open("tokens", BLOCK_BYTES + 4, BLOCK_BYTES + 9).close()
         there = (folder / "tokens").read_bytes()
         assert there[BLOCK_BYTES:] == CONTENT[BLOCK_BYTES:]
         assert not any(there[:BLOCK_BYTES])
@@ -92,8 +91,7 @@ def test_slice_of_an_output_brings_its_blocks_alone(bucket: str, tmp_path: Path)
 
 @given(wanted=st.sets(st.integers(0, 11), min_size=1), most=st.integers(1, 5))
 def test_blocks_come_in_stretches_that_hold_each_once_and_none_too_long(wanted: set[int], most: int) -> None:
-    with patch.object(blocks, "MOST_BLOCKS", most):
-        stretches = list(blocks._stretches(sorted(wanted)))
+    stretches = list(blocks._stretches(sorted(wanted), most))
     assert [number for begin, end in stretches for number in range(begin, end)] == sorted(wanted)
     assert all(end - begin <= most for begin, end in stretches)
 

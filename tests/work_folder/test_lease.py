@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ import pytest
 from corpusmill.engine import claim
 from corpusmill.engine.claim import Holder, RunUnderWayError, beating, claim_dataset, claimed, release_dataset
 from corpusmill.mirrored import mirror_of
+from corpusmill.storage import retries
 from corpusmill.work_folder.check import StoreUnfitError
 from corpusmill.work_folder.small import refresh
+from tests.faults.proxy import Answer, FaultyProxy
 from tests.gcs_front import GcsFront
 from tests.servers import Server
 from tests.work_folder.machines import WORK_FOLDER, machine, work_folder
@@ -68,6 +73,35 @@ def test_tasks_of_one_run_on_many_machines_keep_its_claim_together(bucket: str, 
     release_dataset(work(), ONE)
     with machine(tmp_path, "third"):
         claim_dataset(work(), OTHER, never)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_claim_is_renewed_once_a_store_that_was_away_is_back(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, renewed, is_away = [0], [0], [True]
+
+    def harm(method: str, _path: str, answer: Answer) -> Answer:
+        asked[0] += 1
+        if is_away[0]:
+            return Answer(503, [], b"")
+        renewed[0] += method != "GET" and answer.status == 200
+        return answer
+
+    claim_dataset(work(), ONE, never)
+    with FaultyProxy(os.environ[bucket], harm=harm) as proxy:
+        monkeypatch.setenv(bucket, proxy.endpoint)
+        with beating(work(), ONE, every_seconds=0.01):
+            wait_until(lambda: asked[0] > 2 * retries.POLICY.attempts)  # two beats were given up
+            is_away[0] = False
+            wait_until(lambda: renewed[0])
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_process_that_was_killed_gives_its_dataset_to_the_next_of_its_machine(bucket: str, tmp_path: Path) -> None:

@@ -60,14 +60,36 @@ function say(text) {
 
 const base = document.body.dataset.base;
 
-// Starts a run, and gives a link to its page.
+const RUN_MS = 2000;
+
+// Starts a run; gives words, which say its result once it is over, and a link to its page.
 async function startRun(dag, conf) {
   const run = await ask("POST", `/api/v2/dags/${dag}/dagRuns`, { logical_date: null, conf });
+  const words = document.createTextNode(`The run ${run.dag_run_id} has begun. `);
   const link = document.createElement("a");
   link.href = `${base}/dags/${dag}/runs/${encodeURIComponent(run.dag_run_id)}/plugin/dataset-report`;
   link.dataset.outside = "";
   link.textContent = "Watch it";
-  return [`The run ${run.dag_run_id} has begun. `, link];
+  followRun(run, words, link);
+  return [words, link];
+}
+
+// Until the run is over, or Airflow refuses to say more of it: the link then leads to whatever became of it.
+async function followRun(run, words, link) {
+  const results = { success: ["has succeeded. ", "See its results"], failed: ["has failed. ", "See what went wrong"] };
+  for (let state = run.state; ;) {
+    if (state in results) {
+      words.textContent = `The run ${run.dag_run_id} ${results[state][0]}`;
+      link.textContent = results[state][1];
+      return;
+    }
+    await new Promise((resume) => setTimeout(resume, RUN_MS));
+    try {
+      ({ state } = await ask("GET", `/api/v2/dags/${run.dag_id}/dagRuns/${encodeURIComponent(run.dag_run_id)}`));
+    } catch {
+      return;
+    }
+  }
 }
 
 async function ask(method, path, body) {

@@ -164,6 +164,7 @@ function answer(text, isBad, link) {
   place.hidden = !text;
   place.className = `answer notice ${isBad ? "bad" : "good"}`;
   place.replaceChildren(text, ...(link ? [link] : []));
+  dialog.querySelector("[value=cancel]").textContent = text && !isBad ? "Close" : "Cancel"; // nothing is left to cancel
 }
 
 // --- keeping up ---------------------------------------------------------------------------------------------------

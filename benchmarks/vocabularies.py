@@ -3,8 +3,8 @@
 2,000 documents and 2,100 tricky strings each, no engine named. The files are no part of the repository: FOLDER holds
 NAME/tokenizer.json, what else lies beside it, and NAME/source, a line that says where it is from.
 
-    python -m benchmarks.tokenizers CORPUS_FOLDER FOLDER [NAME ...]    measures; results/tokenizers.json
-    python -m benchmarks.tokenizers --page                             writes the table of docs/tokenizers.md from it
+    python -m benchmarks.vocabularies CORPUS_FOLDER FOLDER [NAME ...]    measures; results/tokenizers.json
+    python -m benchmarks.vocabularies --page                             writes the table of docs/tokenizers.md from it
 """
 
 from __future__ import annotations

@@ -1,0 +1,82 @@
+"""Claim: what `corpusmill estimate` states of a build with everything on is within 25 % of what the build takes.
+
+Text of 0.5 and of 4 GB (benchmarks/dedup_memory.py makes it), repeats removed, random order, four formats, 32 MB a
+shard, `reclaim: eager`. Stated before, from a sample of the default size: seconds on all cores of this machine, peak
+disk, memory of the largest step, tokens where duplicates are not removed. The build is `corpusmill build` in programs
+of its own. Run it alone; it takes some ten minutes and 30 GB of disk.
+
+    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python benchmarks/model.py [--gigabytes 0.5 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dedup_memory import write_corpus
+
+from benchmarks.disk import configured, sampled_disk
+from benchmarks.results import write_result
+from corpusmill.builds.disk import moments
+from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.local import worker_count
+from corpusmill.documents.sample_corpus import write_sample_corpus
+from corpusmill.stages.graph import GRAPH, open_build
+
+CLOSE = 0.25
+
+
+def measure(root: Path, sample: Path, gigabytes: float) -> dict[str, Any]:
+    """Each figure as stated by what it is, and the seconds."""
+    write_corpus(sample, root / "corpus", gigabytes)
+    config = configured(root, "eager", shard_bytes="32MB")
+    stated = estimate_dataset(config)
+    path = root / "model.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True)))
+    began = time.perf_counter()
+    with sampled_disk(root / "work", root / "outputs") as seen:
+        subprocess.run([sys.executable, "-m", "corpusmill.cli", "build", str(path)], check=True, stdout=2)
+    seconds = time.perf_counter() - began
+    plan = max((root / "work" / "disk" / "plan").glob("*/receipt.json"), key=lambda file: file.stat().st_mtime)
+    build = open_build(plan)
+    peaks = [build.receipt(stage, unit).peak_rss_bytes for stage in GRAPH.names for unit in build.units(stage)]
+    figures = {
+        "text_bytes": build.total("index", "text_bytes_out"),
+        "seconds": round(seconds, 1),
+        "stated_by_measured": {
+            "seconds": round(stated.hours * 3600 * stated.cores / worker_count(None) / seconds, 3),
+            "peak_disk": round(max(map(sum, moments(stated.held)["eager"])) / max(seen), 3),
+            "memory_of_a_step": round(stated.peak_rss_bytes / max(peaks), 3),
+            "text": round(stated.text_bytes / build.total("index", "text_bytes_out"), 3),
+        },
+        "tokens": build.total("tokenize", "tokens"),
+        "tokens_stated_at_most": stated.tokens_high,
+    }
+    shutil.rmtree(root)
+    return figures
+
+
+def main() -> int:
+    """Measure and write the result; 1 if a figure is further off than claimed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5, 4.0])
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        sample = Path(scratch, "sample")
+        write_sample_corpus(sample)
+        figures = {f"{size:g} GB": measure(Path(scratch, f"{size:g}"), sample, size) for size in asked.gigabytes}
+    claim = f"estimate states seconds, disk and memory of builds of 0.5 and 4 GB with everything on within {CLOSE:.0%}"
+    print(write_result("model", claim, figures).read_text())
+    ratios = [ratio for figure in figures.values() for ratio in figure["stated_by_measured"].values()]
+    return any(abs(ratio - 1) > CLOSE for ratio in ratios)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
