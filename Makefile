@@ -18,7 +18,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down compose-env pin-images wheel test test-slow fuzz test-consumers test-ui test-wheel screenshots docs check lock clean
+.PHONY: help setup demo up down compose-env pin-images wheel test test-slow test-thorough fuzz test-consumers test-ui test-wheel screenshots docs check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,8 +48,12 @@ wheel: $(TOOLS)/.installed ## write the wheel into dist/, for an Airflow that is
 test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --no-loadscope-reorder
 
-test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end, every example of the properties
-	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile thorough -n auto --dist loadfile \
+test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
+	$(BIN)/python -m pytest -m slow -n auto --dist loadfile --no-loadscope-reorder --durations 25 \
+	    -o faulthandler_timeout=900
+
+test-thorough: $(STAMP) ## run every example of the properties, of which the other targets run a fifth
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile thorough -n auto --dist loadfile \
 	    --no-loadscope-reorder
 
 fuzz: $(STAMP) ## change inputs of every kind for a minute each (FUZZ_SECONDS=3600 for longer) and keep what goes wrong
