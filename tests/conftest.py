@@ -30,7 +30,7 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # The first call of a kernel compiles it, and two cores are shared with other tests: time says nothing about a property.
-# `make test-slow` runs every property once more, with `--hypothesis-profile thorough`.
+# `make test-thorough` runs every property once more, with `--hypothesis-profile thorough`.
 settings.register_profile("thorough", deadline=None, max_examples=100)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("quick")

@@ -1,4 +1,4 @@
-"""Which cases of a table, and how many examples of a property, `make test` runs; `make test-slow` runs all."""
+"""Which cases of a table and how many examples `make test` runs; `make test-slow`, `make test-thorough` run all."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def quick(cases: Iterable[Any], count: int) -> list[Any]:
 
 
 def examples(count: int) -> settings:
-    """So many examples of a property in `make test-slow`, and a fifth of them in `make test` (tests/conftest.py)."""
+    """So many examples of a property in `make test-thorough`, and a fifth in `make test` (tests/conftest.py)."""
     every = settings()
     return settings(every, max_examples=-(-count * every.max_examples // 100))
