@@ -49,11 +49,11 @@ test: $(STAMP) ## run the tests, but for the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP) ## run the slow tests: whole builds, kill and resume, the DAG end to end
-	$(BIN)/python -m pytest -m slow -n auto --dist loadfile --no-loadscope-reorder --durations 25 \
+	$(BIN)/python -m pytest -m "slow and not thorough" -n auto --dist loadfile --no-loadscope-reorder --durations 25 \
 	    -o faulthandler_timeout=900
 
-test-thorough: $(STAMP) ## run every example of the properties, of which the other targets run a fifth
-	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile thorough -n auto --dist loadfile \
+test-thorough: $(STAMP) ## run every example of the properties, of which the other targets run a fifth, and further cases
+	$(BIN)/python -m pytest -m "hypothesis or thorough" --hypothesis-profile thorough -n auto --dist loadfile \
 	    --no-loadscope-reorder
 
 fuzz: $(STAMP) ## change inputs of every kind for a minute each (FUZZ_SECONDS=3600 for longer) and keep what goes wrong

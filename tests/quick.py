@@ -1,4 +1,4 @@
-"""Which cases of a table and how many examples `make test` runs; `make test-slow`, `make test-thorough` run all."""
+"""Which cases of a table and how many examples `make test` and `make test-slow` run; `make test-thorough` runs all."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+THOROUGH = (pytest.mark.slow, pytest.mark.thorough)
 
-def quick(cases: Iterable[Any], count: int) -> list[Any]:
-    """The cases of a parametrized test, of which all but the first `count` are slow."""
+
+def quick(cases: Iterable[Any], count: int, slow: int | None = None) -> list[Any]:
+    """The cases of a test: the first `count`, then `slow` slow ones (all by default), then thorough ones."""
     every = list(cases)
-    return [*every[:count], *(pytest.param(case, marks=pytest.mark.slow) for case in every[count:])]
+    end = len(every) if slow is None else count + slow
+    return [
+        *every[:count],
+        *(pytest.param(case, marks=pytest.mark.slow) for case in every[count:end]),
+        *(pytest.param(case, marks=THOROUGH) for case in every[end:]),
+    ]
 
 
 def examples(count: int) -> settings:

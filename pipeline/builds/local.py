@@ -25,11 +25,11 @@ from corpusmill.builds.processes import WorkerLostError
 from corpusmill.builds.progress import RunProgress
 from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.claim import claimed
-from corpusmill.engine.running import RunnableBuild
+from corpusmill.engine.running import RunnableBuild, log_finished
 from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import StepName
 from corpusmill.errors import ConfigError
-from corpusmill.ledger import LOCK_NAME, held_by, peak_memory_bytes
+from corpusmill.ledger import LOCK_NAME, held_by, peak_memory_bytes, read_receipt
 from corpusmill.mirrored import address_of, path_of
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.work_folder.moved import tell
@@ -89,7 +89,7 @@ def run_steps(
             for stage in wave:
                 progress.begin(build, stage)
             steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
-            for stage, unit in (
+            for (stage, unit), _ in (
                 _run_in_pool(pool, build, steps, verify=verify) if pool else _run_here(build, steps, verify=verify)
             ):
                 progress.end(build, stage, unit)
@@ -124,14 +124,14 @@ def run_task(
     name = _task_name(build, stage, task)
     if name is None:
         return []
-    if processes == 1:
+    units = build.units_of_task(stage, name)
+    if min(processes, len(units)) <= 1:
         return build.run_task(stage, name, again=again, verify=verify)
     if again:
         build.ask_for_task(stage, name)
-    units = build.units_of_task(stage, name)
     with worker_pool(min(processes, len(units))) as pool:
-        list(_run_in_pool(pool, build, [(stage, unit) for unit in units], verify=verify))
-    return [build.run(stage, unit) for unit in units]  # all have finished: this only checks their receipts
+        receipts = dict(_run_in_pool(pool, build, [(stage, unit) for unit in units], verify=verify))
+    return [receipts[stage, unit] for unit in units]
 
 
 def run_claimed(config: DatasetConfig, command: list[str]) -> int:
@@ -173,17 +173,16 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
                 worker.terminate()
 
 
-def _run_here(build: RunnableBuild, steps: list[StepName], *, verify: bool) -> Iterator[StepName]:
-    """Run steps one after the other; yields each when it has ended."""
+def _run_here(build: RunnableBuild, steps: list[StepName], *, verify: bool) -> Iterator[tuple[StepName, Path]]:
+    """Run steps one after the other; yields each, with its receipt's path, when it has ended."""
     for stage, unit in steps:
-        build.run(stage, unit, verify=verify)
-        yield stage, unit
+        yield (stage, unit), build.run(stage, unit, verify=verify)
 
 
 def _run_in_pool(
     pool: ProcessPoolExecutor, build: RunnableBuild, steps: list[StepName], *, verify: bool
-) -> Iterator[StepName]:
-    """Run steps that may run at the same time; yields each when it has ended."""
+) -> Iterator[tuple[StepName, Path]]:
+    """Run steps that may run at the same time; yields each, with its receipt's path, when it has ended."""
     running: dict[Future[Path], StepName] = {}
     peaks: dict[BaseProcess, int] = {}
     try:
@@ -199,8 +198,10 @@ def _run_in_pool(
             for worker in multiprocessing.active_children():
                 peaks[worker] = max(peaks.get(worker, 0), peak_memory_bytes(worker.pid or 0))
             for future in done:
-                _require_done(future, pool, build, list(running.values()), peaks)
-                yield running.pop(future)
+                path = _require_done(future, pool, build, list(running.values()), peaks)
+                if log.isEnabledFor(logging.INFO):  # the worker has no handler
+                    log_finished(read_receipt(path))
+                yield running.pop(future), path
     except BaseException:
         for future in running:
             future.cancel()  # after an interrupt, too, no waiting step may start
@@ -214,10 +215,10 @@ def _require_done(
     build: RunnableBuild,
     steps: list[StepName],
     peaks: dict[BaseProcess, int],
-) -> None:
-    """Raise the error of a step that failed."""
+) -> Path:
+    """The path of a step's receipt; its error if it failed."""
     try:
-        step.result()
+        return step.result()
     except BrokenProcessPool as error:
         for worker in peaks:
             worker.terminate()

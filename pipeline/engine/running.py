@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.engine.build import Build, StepView
-from corpusmill.engine.groups import LEAST_TASKS, names_of_group, names_of_groups
+from corpusmill.engine.groups import names_of_group, names_of_groups
 from corpusmill.engine.planned import tokenizer_versions
 from corpusmill.engine.reclaim import inputs_kept, reclaim_after
 from corpusmill.engine.rollup import remove_rollups
@@ -69,7 +69,7 @@ class RunnableBuild(Build):
         wrong = "report this with both receipts: the steps ran twice with the same difference, so it is a bug"
         require_balanced(checks, what=f"{stage} {unit}", receipt=path, next_step=wrong if blamed else again)
         if log.isEnabledFor(logging.INFO):
-            log.info("%s %s: %s", stage, unit, _in_words(self.receipt(stage, unit)))
+            log_finished(self.receipt(stage, unit))
         return path
 
     def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
@@ -191,7 +191,7 @@ class RunnableBuild(Build):
                 self.rolled_inputs(self.graph[stage].inputs(self, units[0]))
         names = list(dict.fromkeys(map(self.graph[stage].task, units)))
         # People look for shards in the task list, so each has its own task if there are few enough.
-        least = len(names) if self.graph[stage].per_shard else LEAST_TASKS
+        least = len(names) if self.graph[stage].per_shard else None
         return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks), least)
 
     def _source_bytes(self, names: list[str]) -> list[int]:
@@ -239,10 +239,12 @@ def open_build(plan_receipt: str | Path, graph: Graph) -> RunnableBuild:
     return RunnableBuild(path, graph)
 
 
-def _in_words(receipt: Receipt) -> str:
+def log_finished(receipt: Receipt) -> None:
+    """Log what a finished step counted, how fast, and its peak memory."""
     counts = ", ".join(f"{name} {count:,}" for name, count in receipt.counts.items())
     seconds = max(receipt.seconds, 1e-3)
     speed = f"{receipt.counts.get('bytes_read', 0) / 1e6 / seconds:.0f} MB/s"
     if tokens := receipt.counts.get("tokens", receipt.counts.get("slots")):
         speed += f", {tokens / seconds:,.0f} tokens/s"
-    return f"{counts}; {receipt.seconds:.1f} s, {speed}, peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"
+    peak = f"peak {receipt.peak_rss_bytes / 2**20:.0f} MiB"
+    log.info("%s %s: %s; %.1f s, %s, %s", receipt.stage, receipt.unit, counts, receipt.seconds, speed, peak)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import select
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from corpusmill.builds import local
 from corpusmill.builds.local import build_dataset, run_task
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
@@ -53,6 +55,24 @@ def test_run_task_that_verifies_makes_damaged_outputs_again(plan: Path, processe
     assert text.read_bytes() != whole
     run_task(plan, "index", "1/1", processes=processes, verify=True)
     assert text.read_bytes() == whole
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_run_task_logs_each_step_once_whatever_the_processes(
+    plan: Path, processes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    units = open_build(plan).units("download")
+    run_task(plan, "download", "1/1", processes=processes)
+    steps = [words for words in map(str.split, caplog.messages) if words[0] == "download"]
+    assert sorted(words[1] for words in steps) == [f"{unit}:" for unit in units]
+    assert len(units) > 1
+
+
+def test_run_task_of_one_unit_starts_no_other_process(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "worker_pool", lambda _: pytest.fail("a pool for one step"))
+    receipts = run_task(plan, "download", "00000", processes=2)
+    assert [path.name for path in receipts] == ["receipt.json"]
 
 
 def test_run_task_beyond_the_units_does_nothing(plan: Path) -> None:

@@ -61,8 +61,8 @@ def built_alone(name: str, source: Path, root: Path) -> dict[str, bytes]:
 
 def test_killed_task_begins_its_shard_anew_and_the_run_delivers_the_same_bytes(live: Live, tmp_path: Path) -> None:
     source, dag = tmp_path / "corpus", "dataset__killed"
-    write_sample_corpus(source, target_bytes=40_000_000, files=1)
-    shutil.copy(source / "sample_000.jsonl.zst", source / "the_same_again.jsonl.zst")  # 80 MB: ten seconds and more
+    write_sample_corpus(source, target_bytes=20_000_000, files=1)
+    shutil.copy(source / "sample_000.jsonl.zst", source / "the_same_again.jsonl.zst")  # 40 MB: five seconds and more
     live.configure(settings("killed", source, tmp_path))
     live.trigger(dag, "once")
 
@@ -86,7 +86,7 @@ def test_killed_program_of_a_task_with_several_units_is_started_again_with_fewer
     live: Live, tmp_path: Path
 ) -> None:
     source, dag = tmp_path / "corpus", "dataset__program"
-    write_sample_corpus(source, target_bytes=40_000_000, files=4)
+    write_sample_corpus(source, target_bytes=20_000_000, files=4)
     plain = settings("program", source, tmp_path) | {"source": {"paths": [str(source)], "shard_bytes": "2MB"}}
     live.configure(plain | {"dag": {"most_tasks": 2, "task_processes": 2}})
     live.trigger(dag, "once")

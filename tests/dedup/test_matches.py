@@ -55,21 +55,20 @@ def check_against_oracle(seed: int, make: Callable[[random.Random, int], list[li
     assert windows == sum(map(len, remove_pointers(texts, minimum_bytes))), seed
 
 
-@pytest.mark.parametrize("block", quick(range(30), 2))
+@pytest.mark.parametrize("block", quick(range(30), 2, slow=4))
 def test_ranges_random_corpora_equal_the_oracle(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         check_against_oracle(seed, random_shards)
 
 
-@pytest.mark.parametrize("block", quick(range(20), 1))
+@pytest.mark.parametrize("block", quick(range(20), 1, slow=3))
 def test_ranges_boilerplate_corpora_equal_the_oracle(block: int) -> None:
     for seed in range(5 * block, 5 * block + 5):
         check_against_oracle(seed, boilerplate_shards)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
-@pytest.mark.parametrize("block", range(50))
+@pytest.mark.parametrize("block", quick(range(50), 0, slow=6))
 def test_ranges_ten_thousand_corpora_equal_the_oracle(
     block: int, make: Callable[[random.Random, int], list[list[bytes]]]
 ) -> None:

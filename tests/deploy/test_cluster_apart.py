@@ -33,7 +33,7 @@ def test_worker_killed_with_its_disk_costs_no_byte(tmp_path: Path) -> None:
             aws_secret_access_key=worker["AWS_SECRET_ACCESS_KEY"],
             region_name="us-east-1",
         )
-        write_sample_corpus(tmp_path / "corpus", target_bytes=40_000_000, files=2)
+        write_sample_corpus(tmp_path / "corpus", target_bytes=20_000_000, files=2)
         for path in sorted((tmp_path / "corpus").iterdir()):
             shutil.copy(path, path.with_name(f"copy-{path.name}"))
         for path in sorted((tmp_path / "corpus").iterdir()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.quick import quick
 from tests.search.edits import LongLivedFolder
 from tests.search.run import search
 
@@ -14,7 +15,6 @@ def test_long_lived_folder_after_random_edits_delivers_what_a_build_from_scratch
     assert counted["delivered"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", quick(range(5), 0, slow=2))
 def test_long_lived_folder_of_many_seeds_delivers_what_a_build_from_scratch_does(number: int) -> None:
     assert search(LongLivedFolder, number, folders=5, steps=20)["delivered"]

@@ -68,8 +68,8 @@ def test_planted_fault_of_both_sides_shows_in_a_golden_digest_alone(tries: Tries
     assert tries.caught_by(fault_named("the seed is not used"))[0] == GOLDEN
 
 
-@pytest.mark.slow
-def test_planted_faults_every_fourth_is_caught(tries_with_store: Tries) -> None:
-    caught = {fault.what: tries_with_store.caught_by(fault)[0] for fault in FAULTS[::4]}
+@pytest.mark.parametrize("first", quick([0, 4], 0, slow=1))
+def test_planted_faults_every_eighth_is_caught(tries_with_store: Tries, first: int) -> None:
+    caught = {fault.what: tries_with_store.caught_by(fault)[0] for fault in FAULTS[first::8]}
     assert sum(by in {BUILD, VERIFY} for by in caught.values()) > len(caught) // 3
-    assert sum(by == NOTHING for by in caught.values()) < len(caught) // 8
+    assert sum(by == NOTHING for by in caught.values()) <= len(caught) // 8
