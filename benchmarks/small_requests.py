@@ -60,8 +60,8 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, required=True)
     asked = parser.parse_args()
     sys.path.append(str(asked.peer))
-    import obstore
-    from obstore.store import S3Store
+    import obstore  # type: ignore[import-not-found]
+    from obstore.store import S3Store  # type: ignore[import-not-found]
 
     ours = objects_of(f"{asked.place}/ours")
     bucket, _, prefix = asked.place.removeprefix("s3://").partition("/")
