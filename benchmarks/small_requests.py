@@ -63,8 +63,8 @@ def main() -> None:
     import obstore  # type: ignore[import-not-found]
     from obstore.store import S3Store  # type: ignore[import-not-found]
 
-    ours = objects_of(f"{asked.place}/ours")
     bucket, _, prefix = asked.place.removeprefix("s3://").partition("/")
+    ours = objects_of(f"s3://{bucket}")
     theirs: Any = S3Store(
         bucket,
         endpoint=os.environ["AWS_ENDPOINT_URL"],
@@ -72,20 +72,20 @@ def main() -> None:
         client_options={"allow_http": True},
     )
     receipt, whole = os.urandom(RECEIPT_BYTES), os.urandom(OBJECT_BYTES)
-    ours.put("whole", whole)
+    ours.put(f"{prefix}/ours/whole", whole)
     obstore.put(theirs, f"{prefix}/theirs/whole", whole)
     at = [number * 61_000 % (OBJECT_BYTES - RANGE_BYTES) for number in range(ROUNDS * REQUESTS)]
     requests: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = {
         "a receipt written": (
-            lambda number: ours.put(f"{number}", receipt, over=""),
+            lambda number: ours.put(f"{prefix}/ours/{number}", receipt, over=""),
             lambda number: obstore.put(theirs, f"{prefix}/theirs/{number}", receipt, mode="create"),
         ),
         "a receipt read": (
-            lambda number: ours.get(f"{number}"),
+            lambda number: ours.get(f"{prefix}/ours/{number}"),
             lambda number: obstore.get(theirs, f"{prefix}/theirs/{number}").bytes(),
         ),
         "64 KiB read": (
-            lambda number: ours.read("whole", at[number], at[number] + RANGE_BYTES),
+            lambda number: ours.read(f"{prefix}/ours/whole", at[number], at[number] + RANGE_BYTES),
             lambda number: obstore.get_range(
                 theirs, f"{prefix}/theirs/whole", start=at[number], end=at[number] + RANGE_BYTES
             ),
