@@ -11,20 +11,15 @@ from itertools import accumulate
 from corpusmill.errors import PermanentError
 
 LEAST_TASKS = 16  # of a stage with as many units, so that a small dataset is spread, too
-LEAST_TASK_BYTES = 4 << 20  # of sources: work for half a second, which a task costs anyway
 TASK_BYTES = 256 << 20  # of sources: work for half a minute in most stages
 _TO = " to "
 
 
-def names_of_groups(names: list[str], sizes: list[int], most: int, least: int | None = None) -> list[str]:
+def names_of_groups(names: list[str], sizes: list[int], most: int, least: int = LEAST_TASKS) -> list[str]:
     """Names of tasks of neighbouring units of about equal size: at most `most`, and no more than `least` if each would
-    have less than TASK_BYTES of the `sizes` (bytes). By default `least` is 16, or fewer if each would have less than
-    LEAST_TASK_BYTES.
+    have less than TASK_BYTES of the `sizes` (bytes).
     """
-    whole = sum(sizes)
-    if least is None:
-        least = min(LEAST_TASKS, 1 + whole // LEAST_TASK_BYTES)
-    tasks = min(len(names), most, max(least, whole // TASK_BYTES))
+    tasks = min(len(names), most, max(least, sum(sizes) // TASK_BYTES))
     if tasks == len(names):
         return names
     # A unit belongs to the task that holds its middle; an empty unit counts as one byte.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.engine.build import Build, StepView
-from corpusmill.engine.groups import names_of_group, names_of_groups
+from corpusmill.engine.groups import LEAST_TASKS, names_of_group, names_of_groups
 from corpusmill.engine.planned import tokenizer_versions
 from corpusmill.engine.reclaim import inputs_kept, reclaim_after
 from corpusmill.engine.rollup import remove_rollups
@@ -191,7 +191,7 @@ class RunnableBuild(Build):
                 self.rolled_inputs(self.graph[stage].inputs(self, units[0]))
         names = list(dict.fromkeys(map(self.graph[stage].task, units)))
         # People look for shards in the task list, so each has its own task if there are few enough.
-        least = len(names) if self.graph[stage].per_shard else None
+        least = len(names) if self.graph[stage].per_shard else LEAST_TASKS
         return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks), least)
 
     def _source_bytes(self, names: list[str]) -> list[int]:

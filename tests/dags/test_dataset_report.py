@@ -218,7 +218,7 @@ def test_shards_that_a_cleared_run_has_no_more_are_neither_shown_nor_counted(
 def test_failed_run_names_the_task_and_leads_to_its_log(ask: Ask, built: Path, client: Any) -> None:
     run = seed_run(built, "failed", until="match", state="failed")
     page = Page(ask(f"build_dataset/{run}").text)
-    assert f"match {open_build(built).tasks('match')[0]} failed" in " ".join(page.text.split())
+    assert "match 00000 failed" in " ".join(page.text.split())
     logs = [item["href"] for item in page.all("a") if "find_ranges.match/mapped/0" in str(item.get("href"))]
     assert logs
 

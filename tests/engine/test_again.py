@@ -11,7 +11,6 @@ import pytest
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.dedup.ranges import read_ranges
-from corpusmill.engine import groups
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
 from corpusmill.errors import SourceError
@@ -122,10 +121,7 @@ def test_receipt_of_a_cleared_task_is_there_at_every_moment_of_its_doing_again(b
     again.result()
 
 
-def test_tasks_of_a_stage_with_little_work_in_many_cells_join_neighbours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(groups, "LEAST_TASK_BYTES", 1)  # the corpus is worth one task
+def test_tasks_of_a_stage_with_little_work_in_many_cells_join_neighbours(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus")
     config = check_config(configuration(tmp_path, shuffle={"seed": 7, "cells": 35}), where="a test")
     build_dataset(config, workers=1)

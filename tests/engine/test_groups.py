@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.engine.groups import LEAST_TASK_BYTES, LEAST_TASKS, TASK_BYTES, names_of_group, names_of_groups
+from corpusmill.engine.groups import LEAST_TASKS, TASK_BYTES, names_of_group, names_of_groups
 from corpusmill.errors import PermanentError
 
 
@@ -18,19 +18,12 @@ def test_tasks_of_any_sizes_are_all_units_once_in_order_and_not_too_many(sizes: 
     assert len(tasks) <= min(most, max(LEAST_TASKS, sum(sizes) // TASK_BYTES))
 
 
-@given(st.lists(st.integers(LEAST_TASK_BYTES, TASK_BYTES), min_size=17, max_size=300))
+@given(st.lists(st.integers(1, TASK_BYTES), min_size=17, max_size=300))
 def test_tasks_of_small_units_are_of_about_one_size(sizes: list[int]) -> None:
     names = [f"{number:05d}" for number in range(len(sizes))]
     tasks = names_of_groups(names, sizes, 16)
     work = [sum(sizes[int(name)] for name in names_of_group(names, task)) for task in tasks]
     assert max(work) <= sum(sizes) / 16 + max(sizes)
-
-
-@given(st.lists(st.integers(0, LEAST_TASK_BYTES), min_size=1, max_size=30))
-def test_tasks_of_a_small_dataset_are_no_more_than_its_work_is_worth(sizes: list[int]) -> None:
-    names = [f"{number:05d}" for number in range(len(sizes))]
-    assert len(names_of_groups(names, sizes, 200)) <= 1 + sum(sizes) // LEAST_TASK_BYTES
-    assert names_of_groups(names, sizes, 200, least=len(names)) == names  # where people look for each
 
 
 def test_tasks_of_full_shards_are_the_shards() -> None:
