@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-THOROUGH = (pytest.mark.slow, pytest.mark.thorough)
+THOROUGH = [pytest.mark.slow, pytest.mark.thorough]
 
 
 def quick(cases: Iterable[Any], count: int, slow: int | None = None) -> list[Any]:

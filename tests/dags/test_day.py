@@ -19,7 +19,7 @@ def test_latest_after_a_day_of_random_actions_is_what_a_build_from_scratch_gives
         live.server("up")
         live.login()
         day.begin()
-        for number in range(6):
+        for number in range(4):
             day.act(number)
             day.rest()
             day.check()

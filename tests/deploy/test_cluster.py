@@ -29,8 +29,9 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.documents.sample_corpus import write_sample_corpus
 from tests.dags.live import Live, free_port
+from tests.quick import THOROUGH
 
-pytestmark = pytest.mark.slow
+pytestmark = THOROUGH  # test_cluster_apart kills a worker of the same services in every run
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
