@@ -47,7 +47,7 @@ pytest_plugins = ["tests.servers", "tests.hub_writing"]
 
 
 # Where whole builds and an Airflow are: files there take up to half a minute, most others a second or less.
-LONGEST = ("dags", "system", "sameness", "commands", "docs", "difference", "fuzz")
+LONGEST = ("dags", "system", "sameness", "search", "work_folder", "dedup", "commands", "docs", "difference", "fuzz")
 # Runs nearly every kernel. Meanwhile the other worker is at the DAGs, which need few: otherwise each compiles all.
 KERNELS = "test_same_bytes.py"
 
