@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.dags.day import Day
 from tests.dags.live import LONGEST_SECONDS, Live, free_port
+from tests.quick import THOROUGH
 
-pytestmark = pytest.mark.slow
+pytestmark = THOROUGH  # ten minutes on a busy machine
 
 
 def test_latest_after_a_day_of_random_actions_is_what_a_build_from_scratch_gives(tmp_path: Path) -> None:

@@ -15,6 +15,6 @@ def test_long_lived_folder_after_random_edits_delivers_what_a_build_from_scratch
     assert counted["delivered"]
 
 
-@pytest.mark.parametrize("number", quick(range(5), 0, slow=2))
+@pytest.mark.parametrize("number", quick(range(5), 0, slow=1))
 def test_long_lived_folder_of_many_seeds_delivers_what_a_build_from_scratch_does(number: int) -> None:
     assert search(LongLivedFolder, number, folders=5, steps=20)["delivered"]
