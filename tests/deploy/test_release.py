@@ -63,6 +63,8 @@ def test_workflow_runs_what_every_submission_must_pass(name: str) -> None:
 def test_release_needs_every_test_before_it_publishes() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
     assert jobs["publish"]["needs"] == "everything"
+    commands = [step.get("run") for step in jobs["everything"]["steps"]]
+    assert commands[-2:] == [".ci/run", "make test-thorough"]  # between them every row of every table
 
 
 @pytest.mark.parametrize(
