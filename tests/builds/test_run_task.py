@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from corpusmill.builds import local
-from corpusmill.builds.local import build_dataset, run_task
+from corpusmill.builds.local import build_dataset, run_build, run_task
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.errors import ConfigError, CorruptDataError, PermanentError, TransientError
@@ -67,6 +67,17 @@ def test_run_task_logs_each_step_once_whatever_the_processes(
     steps = [words for words in map(str.split, caplog.messages) if words[0] == "download"]
     assert sorted(words[1] for words in steps) == [f"{unit}:" for unit in units]
     assert len(units) > 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_build_logs_each_step_once_whatever_the_workers(
+    plan: Path, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    run_build(plan, workers=workers, until="index")
+    steps = [" ".join(words[:2]) for words in map(str.split, caplog.messages) if words[0] in {"download", "index"}]
+    units = open_build(plan).units("download")
+    assert sorted(steps) == [f"{stage} {unit}:" for stage in ("download", "index") for unit in units]
 
 
 def test_run_task_of_one_unit_starts_no_other_process(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
