@@ -115,7 +115,7 @@ class Rest:
         """queued, running, success or failed."""
         return str(self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"])
 
-    def finish(self, dag: str, run: str, seconds: float = LONGEST_SECONDS, every_seconds: float = 0.5) -> str:
+    def finish(self, dag: str, run: str, seconds: float = LONGEST_SECONDS, every_seconds: float = 1) -> str:
         """Wait for the end of a run; its state. Each question makes Airflow read every task of the run."""
         return str(
             self.wait_for(

@@ -1,4 +1,4 @@
-"""Libraries are preloaded by the components that fork processes which need them, and by no other."""
+"""Modules are preloaded by the components that fork processes which need them, and renewed once they were edited."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OURS = ["corpusmill.stages", "corpusmill_airflow.stage_tasks"]
 @pytest.mark.parametrize(
     ("component", "executor", "expected"),
     [
-        ("scheduler", "LocalExecutor", FOR_DAG_FILES + FOR_STEPS),
+        ("scheduler", "LocalExecutor", FOR_DAG_FILES + FOR_STEPS + OURS),
         pytest.param("scheduler", "CeleryExecutor", [], marks=pytest.mark.slow),
-        pytest.param("dag-processor", "LocalExecutor", FOR_DAG_FILES, marks=pytest.mark.slow),
+        pytest.param("dag-processor", "LocalExecutor", FOR_DAG_FILES + OURS, marks=pytest.mark.slow),
         pytest.param("triggerer", "LocalExecutor", [], marks=pytest.mark.slow),
     ],
 )
-def test_component_that_starts_preloads_what_its_forks_need_and_no_module_of_ours(
+def test_component_that_starts_preloads_what_its_forks_need(
     tmp_path: Path, component: str, executor: str, expected: list[str]
 ) -> None:
     code = (
@@ -47,3 +47,52 @@ def test_component_that_starts_preloads_what_its_forks_need_and_no_module_of_our
         text=True,
     )
     assert done.stdout.splitlines()[-1].split() == expected
+
+
+# A DAG file's import in a fork of a scheduler, before and after somebody edits a module of a stage.
+RENEWED = """
+import os, sys
+from pathlib import Path
+from corpusmill_airflow import preload
+preload.load_for_tasks()
+assert ("numba" in sys.modules) == ("CORPUSMILL_PYTHON" not in os.environ)
+
+def in_a_fork():
+    if (child := os.fork()) == 0:
+        from corpusmill_airflow.factory import make_dags
+        before = sys.modules["corpusmill.stages.graph"]
+        make_dags("none")
+        graph = sys.modules["corpusmill.stages.graph"]
+        kept = graph is before and sys.modules["corpusmill_airflow.folder_dags"].DAG is sys.modules["airflow.sdk"].DAG
+        print(graph.GRAPH["own"].version, "kept" if kept else "renewed", flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+in_a_fork()
+edited = Path(sys.argv[1])
+status = edited.stat()
+edited.write_text(edited.read_text().replace("1", "2"))
+os.utime(edited, ns=(status.st_atime_ns, status.st_mtime_ns))
+in_a_fork()
+"""
+
+
+@pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_edited_module_counts_in_the_next_fork_although_it_was_preloaded(tmp_path: Path, elsewhere: bool) -> None:
+    (tmp_path / "own_stage.py").write_text(
+        "from corpusmill.engine.stage import Stage\nfrom own_number import VERSION\n"
+        "STAGE = Stage('own', VERSION, after=(), inputs=lambda build, unit: [], run=print)\n"
+    )
+    number = tmp_path / "own_number.py"
+    number.write_text("VERSION = 1\n")
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+        "PYTHONDONTWRITEBYTECODE": "1",  # a compiled file is found by the time of writing, which the edit keeps
+        "CORPUSMILL_STAGES": "own_stage",
+        **({"CORPUSMILL_PYTHON": sys.executable} if elsewhere else {}),
+    }
+    command = [sys.executable, "-c", RENEWED, str(number)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["1 kept", "2 renewed"]

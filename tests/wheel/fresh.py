@@ -83,6 +83,9 @@ class Fresh(Rest):
         (datasets / "tiny.yaml").write_text(yaml.safe_dump(tiny("tiny") | {"dag": {"most_tasks": 2}}))
         (datasets / "spoilt.yaml").write_text("name: spoilt\n")
         run(self.folder / "airflow-env" / "bin" / "python", "-m", "corpusmill_airflow", self.folder / "dags")
+        plugins = self.folder / "home" / "plugins"
+        plugins.mkdir(parents=True)
+        shutil.copy(ROOT / "plugins" / "preload.py", plugins)
         (self.folder / "passwords.json").write_text(json.dumps({"admin": PASSWORD}))
         log = (self.folder / "standalone.log").open("wb")
         self.process = subprocess.Popen(

@@ -1,0 +1,53 @@
+"""The DAGs of a folder of configurations, and the errors of those that are invalid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow.sdk import DAG, get_parsing_context
+
+from corpusmill.errors import ConfigError
+from corpusmill_airflow.build_dataset import build_dataset
+from corpusmill_airflow.check_workers import check_workers
+from corpusmill_airflow.compare_versions import compare_versions
+from corpusmill_airflow.configurations import PREFIX, dataset_dags
+from corpusmill_airflow.folder import datasets_folder
+from corpusmill_airflow.forget_documents import forget_documents
+from corpusmill_airflow.reprocess_shard import reprocess_shard
+
+ALWAYS = {
+    "build_dataset": build_dataset,
+    "reprocess_shard": reprocess_shard,
+    "forget_documents": forget_documents,
+    "compare_versions": compare_versions,
+    "check_workers": check_workers,
+}
+
+
+def make_dags(folder: Path) -> dict[str, DAG]:
+    """See factory.py."""
+    folder, wanted = datasets_folder(folder), get_parsing_context().dag_id
+    made = {name: make(folder) for name, make in ALWAYS.items() if wanted in {None, name}}
+    if wanted not in ALWAYS:
+        made |= {dag.dag_id: dag for dag in dataset_dags(folder, (wanted or "").removeprefix(PREFIX))[0]}
+    return made
+
+
+class RefusedConfigurations(DAG):
+    """A DAG that Airflow always refuses, so that it shows the errors without a traceback."""
+
+    refused: tuple[ConfigError, ...] = ()
+
+    def validate(self) -> None:
+        """Raise a ConfigError with the errors of all files."""
+        raise ConfigError("\n\n".join(str(error) for error in self.refused))
+
+
+def refused_configurations(folder: Path) -> dict[str, DAG]:
+    """See factory.py."""
+    _, refused = dataset_dags(datasets_folder(folder), tasks=False)
+    if not refused:
+        return {}
+    dag = RefusedConfigurations(dag_id="refused_configurations", schedule=None, auto_register=False)
+    dag.refused = tuple(refused)
+    return {dag.dag_id: dag}
