@@ -1,8 +1,9 @@
 """Thousands of shards: what planning, opening a task and an unchanged build cost beside the work itself.
 
 Every file is a shard of its own: texts of random words, one in ten of them a copy from another shard. The build has
-everything on (removal of duplicates, random order, four formats). A task is opened in a process of its own, with its
-modules loaded: plan, units of the task, identity of its first step; the longest of some tasks of every stage counts.
+everything on (removal of duplicates, random order, four formats). A task is opened in a process of its own, with what
+forked workers have in memory: plan, units of the task, identity of its first step; the longest of some tasks of every
+stage counts.
 Of every command the seconds and the CPU seconds count, the latter of the command's own process; of a task CPU seconds.
 
     .venv/bin/python -m benchmarks.many_shards --shards 10000 --planned 10000
@@ -35,7 +36,8 @@ TASKS_OPENED = 3  # of each stage
 
 OPEN = """
 import gc, sys, time
-import corpusmill.builds.local, corpusmill.builds.preflight, corpusmill.export.nanoset, corpusmill.export.numpy_shards
+import corpusmill.builds.loaded, corpusmill.builds.local, corpusmill.builds.preflight
+import corpusmill.export.nanoset, corpusmill.export.numpy_shards
 from pathlib import Path
 from corpusmill.cli import GARBAGE_THRESHOLD
 from corpusmill.builds.plan import require_same_code

@@ -2,7 +2,7 @@
 
 With LocalExecutor a task is a fork of the scheduler, and shares what the scheduler has imported. Otherwise each would
 import numpy, numba, pydantic, Airflow's decorators and Corpusmill again: 2 s of processor time, which costs the
-scheduler 120 MB once. None of these modules starts a thread that a fork would lose. The DAG processor forks for every
+scheduler 160 MB once. None of these modules starts a thread that a fork would lose. The DAG processor forks for every
 file that it reads. Other components, and a scheduler whose tasks run elsewhere, load nothing.
 
 An edited module of Corpusmill, or of a stage of the user's, counts from the next task on: `renew`, which the DAG files
