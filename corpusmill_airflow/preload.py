@@ -5,8 +5,9 @@ import numpy, numba, pydantic, Airflow's decorators and Corpusmill again: 2 s of
 scheduler 160 MB once. None of these modules starts a thread that a fork would lose. The DAG processor forks for every
 file that it reads. Other components, and a scheduler whose tasks run elsewhere, load nothing.
 
-An edited module of Corpusmill, or of a stage of the user's, counts from the next task on: `renew`, which the DAG files
-call in each process, drops all of them from memory if a file of any has changed since it was loaded.
+An edited module of Corpusmill counts from the next task on: `renew`, which the DAG files call in each process, drops
+all of Corpusmill from memory if a file of it has changed since it was loaded, or a variable CORPUSMILL_*. Stages of the
+user's are never preloaded, and neither is Corpusmill where there are any: nobody knows what importing them does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import sysconfig
 import time
 from contextlib import suppress
 from functools import cache
@@ -41,10 +41,11 @@ OURS_FOR_TASKS = (
     "corpusmill_airflow.connections",
     "corpusmill_airflow.worker",
 )
-LIBRARIES = ("croniter", "pydantic", "xxhash", "yaml")  # those of ours, which stay in memory
-STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+LIBRARIES = ("croniter", "pydantic", "xxhash", "yaml")  # those of ours
+PACKAGES = ("corpusmill", "corpusmill_airflow")
 
-_loaded: dict[str, tuple[int, ...]] = {}  # file of a module that may be edited: its state when it was loaded
+_loaded: dict[str, tuple[int, ...]] = {}  # file of a module of ours: its state when it was loaded
+_variables: dict[str, str] = {}  # CORPUSMILL_* at that time
 
 
 @cache
@@ -57,9 +58,6 @@ def load_for_dag_files() -> None:
     for name in (*PROVIDERS, *LIBRARIES):
         importlib.import_module(name)
     _load_ours(*OURS_FOR_DAG_FILES)
-    from corpusmill.config import DatasetConfig
-
-    DatasetConfig.model_rebuild()  # its schema takes 15 ms, else when the first configuration is read
 
 
 @cache
@@ -78,49 +76,46 @@ def load_for_tasks() -> None:
 
 
 def renew() -> None:
-    """Drop modules that were preloaded from files that have changed since, and those loaded with them."""
-    if any(_state(file) != state for file, state in _loaded.items()):
-        for name in [name for name, file in _files() if file in _loaded]:
+    """Drop Corpusmill from memory if it was preloaded and is no longer what an import would find."""
+    if _loaded and (_variables != _own_variables() or any(_state(file) != state for file, state in _loaded.items())):
+        for name in _names():
             del sys.modules[name]
         _loaded.clear()
+        importlib.invalidate_caches()
 
 
 def _load_ours(*names: str) -> None:
-    """Import modules of ours, and remember the files that may be edited: theirs, and others outside of libraries."""
-    known, began = set(sys.modules), time.time_ns()
-    with suppress(Exception):  # such as a stage of the user's that cannot be imported: the DAG files say so
-        for name in names:
-            importlib.import_module(name)
-    packages = _packages()
-    for name, file in _files():
-        editable = name.partition(".")[0] in packages or (name not in known and not _is_library(file))
-        if editable and file.endswith(".py") and file not in _loaded:
+    """Import modules of ours, unless there are stages of the user's; remember the files of all that are in memory."""
+    began = time.time_ns()
+    if not os.environ.get("CORPUSMILL_STAGES"):
+        with suppress(Exception):  # the DAG files meet the same error, and show it
+            for name in names:
+                importlib.import_module(name)
+            from corpusmill.config import DatasetConfig
+
+            DatasetConfig.model_rebuild()  # its schema takes 15 ms, else when the first configuration is read
+    _variables.update(_own_variables())
+    for name in _names():
+        if (file := str(sys.modules[name].__file__)) not in _loaded:
             state = _state(file)
-            _loaded[file] = state if state and state[0] < began else ()  # written while it was loaded: load it again
+            _loaded[file] = state if 0 <= state[0] < began else ()  # else it may have changed while it was loaded
 
 
-def _files() -> list[tuple[str, str]]:
-    """(name, file) of every module in memory; "" if it has none. Asking a lazy module for `__file__` would load it."""
-    return [(name, vars(module).get("__file__") or "") for name, module in sys.modules.items()]
+def _names() -> list[str]:
+    """The names of our modules in memory."""
+    return [name for name in list(sys.modules) if name.partition(".")[0] in PACKAGES]
 
 
-def _is_library(file: str) -> bool:
-    """Whether a file belongs to Python or to an installed package."""
-    return file.startswith(STANDARD_LIBRARY) or bool({"site-packages", "dist-packages"} & set(Path(file).parts))
-
-
-def _packages() -> set[str]:
-    """Ours, and those of the user's stages."""
-    named = os.environ.get("CORPUSMILL_STAGES", "").split(",")
-    return {"corpusmill", "corpusmill_airflow", *(name.strip().partition(".")[0] for name in named)}
+def _own_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("CORPUSMILL_")}
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """What differs once a file was written or replaced, whatever its time of writing says; empty if it is gone."""
+    """What differs once a file was written or replaced, whatever its time of writing says; -1 if it cannot be read."""
     try:
         status = Path(file).stat()
     except OSError:
-        return ()
+        return (-1,)
     return status.st_ctime_ns, status.st_size, status.st_ino
 
 
@@ -129,7 +124,8 @@ class Preload:
 
     @hookimpl
     def on_starting(self, component: object) -> None:  # noqa: ARG002
-        """Import before the component forks."""
+        """Import before the component forks; in a task, drop what has changed since."""
+        renew()
         # Airflow calls this before a component knows its own kind; its command line tells.
         if sys.argv[1:2] == ["scheduler"] and "LocalExecutor" in conf.get("core", "executor"):
             load_for_tasks()

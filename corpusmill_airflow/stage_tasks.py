@@ -137,11 +137,12 @@ def list_units(stage: str, plan_receipt: str, most_tasks: int) -> list[dict[str,
 
     Otherwise each task would request plan and id itself, at 0.05 s each, which is much for a task of one second.
     """
-    from corpusmill_airflow import running, worker
+    from corpusmill_airflow import running
+    from corpusmill_airflow.worker import ask
 
     shared = {"plan_receipt": plan_receipt, "airflow": running.this_airflow()}
     with traffic_counted(stage), running.held(plan_receipt, get_current_context(), shared["airflow"]):
-        units = worker.list_units(plan_receipt, stage, most_tasks)
+        units = ask("units", plan_receipt=plan_receipt, stage=stage, most_tasks=most_tasks)
     return [{"unit": unit, **shared} for unit in units]
 
 

@@ -46,21 +46,6 @@ def ask(question: str, **values: Any) -> Any:
     raise _why_it_ended(code, question)
 
 
-def list_units(plan_receipt: str, stage: str, most_tasks: int) -> list[str]:
-    """The names of a stage's tasks, found in this process: 1 ms, where a program takes half a second to start.
-
-    A few stages count with packages of the extra `worker`. Where this environment lacks them, the program answers.
-    """
-    from corpusmill.builds.questions import units
-
-    values = {"plan_receipt": plan_receipt, "stage": stage, "most_tasks": most_tasks}
-    try:
-        return units(**values)
-    except ModuleNotFoundError:
-        names: list[str] = ask("units", **values)
-        return names
-
-
 def run_steps(
     plan_receipt: str, stage: str, unit: str, *, processes: int, again: bool, verify: bool = False
 ) -> list[str]:

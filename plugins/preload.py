@@ -1,4 +1,4 @@
-"""Preload libraries before processes are forked that need them (an Airflow plugin)."""
+"""Preload libraries and Corpusmill before processes are forked that need them (an Airflow plugin)."""
 
 from corpusmill_airflow.preload import PreloadPlugin
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,39 +43,6 @@ def test_program_gives_the_answers_of_this_process(config: DatasetConfig, monkey
     assert here[0] == built
     monkeypatch.setenv("CORPUSMILL_PYTHON", sys.executable)
     assert [worker.ask(question, **values) for question, values in asked] == here
-
-
-# An Airflow's environment, which has none of the extra's packages.
-LISTS = """
-import importlib.metadata, importlib.abc, json, re, subprocess, sys
-lacking = {re.split("[^a-z0-9_]", package)[0] for package in sys.argv[2].split(",")} | {"google"}
-
-class Lacking(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in lacking:
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Lacking())
-from corpusmill.stages.graph import GRAPH
-from corpusmill_airflow import worker
-asked, ask = [], worker.ask
-worker.ask = lambda question, **values: asked.append(values["stage"]) or ask(question, **values)
-units = {stage: worker.list_units(sys.argv[1], stage, 3) for stage in GRAPH.names}
-print(json.dumps({"units": units, "asked": asked}))
-"""
-
-
-def test_units_are_listed_where_the_packages_of_steps_are_missing_and_few_stages_start_a_program(
-    config: DatasetConfig, apart: None
-) -> None:
-    built = build_dataset(config, workers=1)
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        lacking = tomllib.load(file)["project"]["optional-dependencies"]["worker"]
-    command = [sys.executable, "-c", LISTS, str(built), ",".join(lacking)]
-    listed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
-    build = open_build(built)
-    assert listed["units"] == {stage: build.tasks(stage, 3) for stage in GRAPH.names}
-    assert set(listed["asked"]) <= {"gather", "export", "manifest", "upload"}
 
 
 def test_steps_of_a_program_are_those_of_this_process(
