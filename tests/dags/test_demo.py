@@ -110,6 +110,7 @@ def test_demo_stops_airflow_and_leaves_no_process(first: Demo, copy: Path) -> No
     assert [command for command in commands if str(copy) in command] == []
 
 
+@pytest.mark.thorough
 def test_demo_with_broken_data_fails_and_says_what_and_where(first: Demo, copy: Path) -> None:
     victim = sorted((copy / "sample").iterdir())[0]
     victim.write_bytes(victim.read_bytes()[:-1000])

@@ -82,6 +82,7 @@ def test_killed_task_begins_its_shard_anew_and_the_run_delivers_the_same_bytes(l
     assert files_below(tmp_path / "out") == built_alone("killed", source, tmp_path / "alone")
 
 
+@pytest.mark.thorough
 def test_killed_program_of_a_task_with_several_units_is_started_again_with_fewer_at_a_time(
     live: Live, tmp_path: Path
 ) -> None:

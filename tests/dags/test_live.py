@@ -98,6 +98,7 @@ def test_cleared_shard_is_done_again_with_what_follows_and_nothing_before(live: 
     assert outputs(live) == made
 
 
+@pytest.mark.thorough
 def test_backfill_over_dates_builds_each_and_new_files_only(live: Live, built: str) -> None:
     before = receipts(live, "tokenize")
     extra = live.folder / "source" / "z-new.jsonl"

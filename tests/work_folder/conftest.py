@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.quick import THOROUGH
 from tests.work_folder.machines import ENDPOINT_OF, WORK_FOLDER, machine
 
 
-@pytest.fixture(params=["s3", "gs"])
+@pytest.fixture(params=["s3", pytest.param("gs", marks=THOROUGH)])  # in every run test_commands.py tries gs://
 def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of the variable that says where the store is; the test is the machine `first`."""
     kind = request.param

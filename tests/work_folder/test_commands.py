@@ -34,6 +34,7 @@ def typed(dataset: Path, words: str, on: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("bucket", ["s3", "gs"], indirect=True)
 def test_every_command_works_on_another_machine_than_the_last(dataset: Path) -> None:
     assert " requests, " in typed(dataset, "estimate CONFIG", "one")
     assert "nothing is built yet" in typed(dataset, "plan CONFIG", "two")
