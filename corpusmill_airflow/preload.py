@@ -5,9 +5,9 @@ import numpy, numba, pydantic, Airflow's decorators and Corpusmill again: 2 s of
 scheduler 160 MB once. None of these modules starts a thread that a fork would lose. The DAG processor forks for every
 file that it reads. Other components, and a scheduler whose tasks run elsewhere, load nothing.
 
-An edited module of Corpusmill counts from the next task on: `renew`, which the DAG files call in each process, drops
-all of Corpusmill from memory if a file of it has changed since it was loaded, or a variable CORPUSMILL_*. Stages of the
-user's are never preloaded, and neither is Corpusmill where there are any: nobody knows what importing them does.
+An edited module of Corpusmill counts from the next task on: `renew`, which every DAG file calls, drops all of
+Corpusmill from memory if one of its files or a variable CORPUSMILL_* has changed since it was loaded. The user's own
+stages may start threads or import anything, so Corpusmill, which imports them, is not preloaded where there are any.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ PROVIDERS = (
     "airflow.providers.standard.operators.hitl",
 )
 STEPS = ("numpy.ma", "orjson")  # numba asks for masked arrays when a kernel is first called
-OURS_FOR_DAG_FILES = ("corpusmill_airflow.folder_dags",)
-OURS_FOR_TASKS = (
+OURS = (
     "corpusmill.builds.loaded",
     "corpusmill.builds.plan",
     "corpusmill.builds.questions",
@@ -41,7 +40,6 @@ OURS_FOR_TASKS = (
     "corpusmill_airflow.connections",
     "corpusmill_airflow.worker",
 )
-LIBRARIES = ("croniter", "pydantic", "xxhash", "yaml")  # those of ours
 PACKAGES = ("corpusmill", "corpusmill_airflow")
 
 _loaded: dict[str, tuple[int, ...]] = {}  # file of a module of ours: its state when it was loaded
@@ -55,9 +53,9 @@ def load_for_dag_files() -> None:
 
     for name in SDK:
         getattr(airflow.sdk, name)
-    for name in (*PROVIDERS, *LIBRARIES):
+    for name in PROVIDERS:
         importlib.import_module(name)
-    _load_ours(*OURS_FOR_DAG_FILES)
+    _load_ours("corpusmill_airflow.folder_dags")
 
 
 @cache
@@ -72,7 +70,7 @@ def load_for_tasks() -> None:
         import numba
 
         numba.njit(lambda: 0)()
-    _load_ours(*OURS_FOR_TASKS)
+    _load_ours(*OURS)
 
 
 def renew() -> None:

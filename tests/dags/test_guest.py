@@ -14,7 +14,7 @@ FILES = sorted(
 )
 # A name that begins with an underscore, alone or as a part of a path: _state, airflow.x._y, airflow.x:_y
 PRIVATE = re.compile(r"(?:[\w.:]*[.:])?_\w*(?:[.:][\w.:]*)?")
-OWN_STRINGS = {"_", "__file__", "__main__"}
+OWN_STRINGS = {"_", "__main__"}
 
 
 def private_names(tree: ast.AST) -> list[str]:

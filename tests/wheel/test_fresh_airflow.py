@@ -21,7 +21,7 @@ from tests.wheel.fresh import AIRFLOWS, ROOT, TRIED, Fresh, make_environment, ma
 pytestmark = pytest.mark.slow
 
 DAG = "dataset__tiny"
-# With one Airflow to try, as CI does, what tests/dags/test_live.py tries in the same version is left out.
+# With one Airflow to try, as in CI, what tests/ui and tests/dags do in the same version is left out.
 EVERY_AIRFLOW = pytest.mark.skipif(len(TRIED) == 1, reason="for all versions: do not set CORPUSMILL_TEST_AIRFLOWS")
 PARSED = """
 import json, sys
