@@ -1,8 +1,8 @@
 """Preloads libraries and Corpusmill before forks that need them.
 
 With LocalExecutor a task is a fork of the scheduler, and shares what the scheduler has imported. Otherwise each would
-import numpy, numba, pydantic, Airflow's decorators and Corpusmill again: 2 s of processor time, which costs the
-scheduler 160 MB once. None of these modules starts a thread that a fork would lose. The DAG processor forks for every
+import numpy, numba, pydantic, Airflow's decorators and Corpusmill again: 0.3 to 0.8 s of CPU, for which the scheduler
+takes 170 MB once (benchmarks/preload.py). None of these modules starts a thread that a fork would lose. The DAG processor forks for every
 file that it reads. Other components, and a scheduler whose tasks run elsewhere, load nothing.
 
 An edited module of Corpusmill counts from the next task on: `renew`, which every DAG file calls, drops all of
