@@ -2,8 +2,8 @@
 
 With LocalExecutor a task is a fork of the scheduler, and shares what the scheduler has imported. Otherwise each would
 import numpy, numba, pydantic, Airflow's decorators and Corpusmill again: 0.3 to 0.8 s of CPU, for which the scheduler
-takes 170 MB once (benchmarks/preload.py). None of these modules starts a thread that a fork would lose. The DAG processor forks for every
-file that it reads. Other components, and a scheduler whose tasks run elsewhere, load nothing.
+takes 170 MB once (benchmarks/preload.py). None of these modules starts a thread that a fork would lose. The DAG
+processor forks for every file that it reads. Other components, and a scheduler whose tasks run elsewhere, load nothing.
 
 An edited module of Corpusmill counts from the next task on: `renew`, which every DAG file calls, drops all of
 Corpusmill from memory if one of its files or a variable CORPUSMILL_* has changed since it was loaded. The user's own
