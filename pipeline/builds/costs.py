@@ -7,7 +7,6 @@ since one appended record moves others.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from corpusmill.builds.disk import render_disk
@@ -16,6 +15,7 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.preview import StepPreview
 from corpusmill.engine.runs import delivered_plans
 from corpusmill.engine.stage import StepMissingError
+from corpusmill.engine.standing import stands
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import Receipt
 from corpusmill.report.figures import bytes_text
@@ -62,18 +62,25 @@ def refresh_costs(build: Build, last: Build, previewed: list[StepPreview]) -> li
 
 
 def _stage_cost(build: Build, last: Build, stage: str, steps: dict[str, list[StepPreview]], grown: float) -> StageCost:
-    before = _receipts(last, stage)
-    lost = {receipt.unit: _sizes(receipt, receipt.given_back) for receipt in before if receipt.given_back}
+    read, written, lost = _moved(last, stage)
     units = [step.unit for step in steps[stage]]
     running = [step.unit for step in steps[stage] if step.fate != "reuse"]
     again = bool(lost) and _is_read_again(build, stage, steps)
     share = 1.0 if again or not units[0] else _weight(build, running) / _weight(build, units)
-    read, written = (
-        sum(receipt.counts.get("bytes_read", 0) for receipt in before),
-        sum(_sizes(receipt, [output.name for output in receipt.outputs]) for receipt in before),
+    return StageCost(stage, round(share * grown * read), round(share * grown * written), lost if again else 0)
+
+
+def _moved(last: Build, stage: str) -> tuple[int, int, int]:
+    """(bytes that the steps of a stage read, that they wrote, that they gave back of these)."""
+    if stands(last, stage):
+        noted = last.standings[stage]
+        return noted.read_bytes, noted.written_bytes, noted.given_back_bytes
+    receipts = _receipts(last, stage)
+    return (
+        sum(receipt.counts.get("bytes_read", 0) for receipt in receipts),
+        sum(receipt.written_bytes() for receipt in receipts),
+        sum(receipt.written_bytes(receipt.given_back) for receipt in receipts),
     )
-    made_again = sum(lost.values()) if again else 0
-    return StageCost(stage, round(share * grown * read), round(share * grown * written), made_again)
 
 
 def _is_read_again(build: Build, stage: str, steps: dict[str, list[StepPreview]]) -> bool:
@@ -89,11 +96,6 @@ def _weight(build: Build, units: list[str]) -> int:
     if not shards.keys() >= set(names):
         return len(units)
     return sum(1 + sum(file.size_bytes for file in shards[name]) for name in names)
-
-
-def _sizes(receipt: Receipt, names: Collection[str]) -> int:
-    """Bytes of some outputs; those of equal content are names of one file."""
-    return sum({output.digest: output.size_bytes for output in receipt.outputs if output.name in names}.values())
 
 
 def _receipts(build: Build, stage: str) -> list[Receipt]:

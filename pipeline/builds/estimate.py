@@ -28,6 +28,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.estimates import Estimate, keep_estimate, last_estimate
 from corpusmill.epochs import shown_share
@@ -90,7 +92,7 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         seconds = fixed_and_variable(*(_seconds_and_bytes(folder, shown) for folder in (cold, warm, build)))
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
         estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown, shards)
-        references = plan.model_copy(update={"references": plan_references(config, files)})
+        references = msgspec.structs.replace(plan, references=plan_references(config, files))
         if references.references:
             size = references.reference_bytes()
             text_share = estimate.text_bytes / max(1, plan.source_bytes())

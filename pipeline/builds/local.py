@@ -28,6 +28,7 @@ from corpusmill.engine.claim import claimed
 from corpusmill.engine.running import RunnableBuild, log_finished
 from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import StepName
+from corpusmill.engine.standing import note_standings, stands
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import LOCK_NAME, held_by, peak_memory_bytes, read_receipt
 from corpusmill.mirrored import address_of, path_of
@@ -88,11 +89,20 @@ def run_steps(
         for wave in GRAPH.waves(until):
             for stage in wave:
                 progress.begin(build, stage)
-            steps = [(stage, unit) for stage in wave for unit in build.units(stage)]
+            steps: list[StepName] = []
+            for stage in wave:
+                if not verify and GRAPH[stage].reuse and stands(build, stage):
+                    build.reuse_stage(stage)
+                    progress.reuse(build, stage)
+                else:
+                    build.standings.pop(stage, None)
+                    steps += [(stage, unit) for unit in build.units(stage)]
             for (stage, unit), _ in (
                 _run_in_pool(pool, build, steps, verify=verify) if pool else _run_here(build, steps, verify=verify)
             ):
                 progress.end(build, stage, unit)
+    if not until:
+        note_standings(build)
 
 
 def run_watched(

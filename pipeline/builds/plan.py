@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from corpusmill.builds.apart import require_apart, require_none_written, written_places
 from corpusmill.config import FORGOTTEN, DatasetConfig, absolute, work_of
@@ -15,7 +17,7 @@ from corpusmill.engine.runs import delivered_plans
 from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from corpusmill.mirrored import path_of
-from corpusmill.sources.plan import OtherFiles, Plan, SourceFile, plan_files
+from corpusmill.sources.plan import OtherFiles, Plan, SourceFile, plain, plan_files
 from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile, safe_relative_name
 from corpusmill.storage.listing import Listing, list_all
@@ -45,7 +47,7 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
 
     def write(folder: Path) -> Outcome:
         (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
-        (folder / "plan.json").write_text(plan.model_dump_json(indent=1, exclude_none=True) + "\n")
+        (folder / "plan.json").write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
         for file in plan.uncut or ():
             log.warning("%s (%s bytes): %s; %s", file.name, f"{file.size_bytes:,}", file.why, file.remedy)
         if plan.others:
@@ -79,7 +81,7 @@ def _step(config: DatasetConfig, plan: Plan) -> Step:
     settings = {
         "code": _code(),
         "config": config.model_dump(mode="json", exclude_none=True),
-        "plan": plan.model_dump(mode="json", exclude_none=True),
+        "plan": plain(plan),
     }
     return Step(PLAN, PLAN_VERSION, config.name, settings, inputs=())
 
@@ -157,19 +159,18 @@ def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
 
     listing = list_dataset(config)
     plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
-    plan = plan.model_copy(
-        update={
-            "benchmarks": _benchmarks(config),
-            "steps": _steps(config),
-            "decisions": _decisions(config),
-            "paths": _paths(plan, listing) if config.budget else None,
-            "references": plan_references(config, listing.files),
-        }
+    plan = replace(
+        plan,
+        benchmarks=_benchmarks(config),
+        steps=_steps(config),
+        decisions=_decisions(config),
+        paths=_paths(plan, listing) if config.budget else None,
+        references=plan_references(config, listing.files),
     )
     if not listing.others:
         return listing.files, plan
     others = OtherFiles(count=listing.others, names=listing.other_names)
-    return listing.files, plan.model_copy(update={"others": others})
+    return listing.files, replace(plan, others=others)
 
 
 def _paths(plan: Plan, listing: Listing) -> list[list[int]]:
@@ -182,7 +183,7 @@ def _benchmarks(config: DatasetConfig) -> list[list[SourceFile]] | None:
 
     if config.decontamination is None:
         return None
-    return [[SourceFile(**asdict(file)) for file in benchmark.files()] for benchmark in benchmarks_of(config)]
+    return [[SourceFile.of(file) for file in benchmark.files()] for benchmark in benchmarks_of(config)]
 
 
 def _steps(config: DatasetConfig) -> list[dict[str, str]] | None:
@@ -218,7 +219,7 @@ def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:
         list_sources([absolute(decision.path)], DECISION_ENDINGS, decision.endpoint_url)
         for decision in config.all_decisions()
     ]
-    return [[SourceFile(**asdict(file)) for file in files] for files in listed] or None
+    return [[SourceFile.of(file) for file in files] for files in listed] or None
 
 
 def list_dataset(config: DatasetConfig) -> Listing:

@@ -53,6 +53,10 @@ class RunProgress:
             ended.last = max(ended.last, at)
         ended.units += 1
 
+    def reuse(self, build: Build, stage: str) -> None:
+        """Every step of a stage was reused."""
+        self._ended[stage].units = self._ended[stage].reused = len(build.units(stage))
+
     def read(self) -> list[StageProgress]:
         """Every stage that has units, as far as it is known."""
         stages = [self._progress(stage, ended) for stage, ended in self._ended.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from corpusmill.engine.planned import read_config, read_plan
 from corpusmill.engine.reclaim import is_settled
 from corpusmill.engine.rollup import Rollup, read_rollup, roll_up, write_rollup
 from corpusmill.engine.stage import Stage, StepMissingError, StepName
-from corpusmill.errors import PermanentError
+from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.ledger import (
     RECEIPT_NAME,
     Blocks,
@@ -22,12 +22,14 @@ from corpusmill.ledger import (
     InputReceipt,
     Receipt,
     Step,
+    read_receipt,
     valid_receipt,
 )
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.engine.graph import Graph
+    from corpusmill.engine.standing import Standing
     from corpusmill.sources.plan import Plan
 
 COMMON = ".common"  # beside the folders of datasets, whose names cannot begin with a dot
@@ -57,6 +59,7 @@ class Build:
         self._receipts: dict[tuple[str, str], Receipt] = {}
         self._steps: dict[tuple[str, str], Step] = {}
         self._held: set[str] = set()
+        self.standings: dict[str, Standing] = {}  # of stages that were found to stand (standing.py)
         self._remembered: dict[tuple[object, ...], Any] = {}
         self._missing: dict[tuple[object, ...], StepMissingError] | None = None
         self.settled_now: dict[StepName, bool] | None = None  # in at_this_moment: is_settled's results
@@ -127,14 +130,14 @@ class Build:
             InputReceipt(name, of, rolled[name].get(of) or self.receipt(name, of).digest) for name, of in inputs
         )
 
-    def rolled_inputs(self, inputs: list[StepName]) -> dict[str, dict[str, str]]:
+    def rolled_inputs(self, inputs: list[StepName]) -> dict[str, Mapping[str, str]]:
         """For each stage among the inputs, {unit: digest} of all its receipts; empty if it has no rollup."""
         wanted: dict[str, int] = {}
         for name, _ in inputs:  # a Counter takes five times as long
             wanted[name] = wanted.get(name, 0) + 1
         return {name: self._rolled(name, number) for name, number in wanted.items()}
 
-    def _rolled(self, stage: str, wanted: int) -> dict[str, str]:
+    def _rolled(self, stage: str, wanted: int) -> Mapping[str, str]:
         """{unit: digest}. A missing rollup is made if at least half of its receipts are wanted and all exist: a cell
         needs those of all shards.
         """
@@ -160,7 +163,7 @@ class Build:
         rollup = self._read_rollup(stage)
         if rollup is None:
             rollup = roll_up(self._passing(stage), self.graph[stage].rolled_up)
-            if self._keeps_rollup(stage):
+            if self.keeps_rollup(stage):
                 write_rollup(rollup, self.plan_folder, stage)
         return rollup
 
@@ -174,11 +177,10 @@ class Build:
                 self._steps.pop(key, None)
 
     def _read_rollup(self, stage: str) -> Rollup | None:
-        rollup = read_rollup(self.plan_folder, stage) if self._keeps_rollup(stage) else None
-        return rollup if rollup and list(rollup.digests) == self.units(stage) else None
+        return read_rollup(self.plan_folder, stage, self.units(stage)) if self.keeps_rollup(stage) else None
 
-    def _keeps_rollup(self, stage: str) -> bool:
-        # With another rule, or with a held receipt, the receipts are not those of the rollup.
+    def keeps_rollup(self, stage: str) -> bool:
+        """Whether a stage's receipts are those of its rollup: not with another rule, nor with a held receipt."""
         return self._find_receipt is valid_receipt and stage not in self._held
 
     def find(self, stage: str, unit: str) -> Receipt | None:
@@ -189,14 +191,26 @@ class Build:
         missing = ("receipt", *key)
         if self._missing is not None and missing in self._missing:
             return None
+        receipt = self._noted_receipt(stage, unit) if stage in self.standings else None
         try:
-            receipt = self._find_receipt(self.step(stage, unit), self.home(stage))
+            receipt = receipt or self._find_receipt(self.step(stage, unit), self.home(stage))
         except StepMissingError:
             receipt = None
         if receipt is not None:
             self._receipts[key] = receipt
         elif self._missing is not None:
             self._missing[missing] = self._unfinished(stage, unit)
+        return receipt
+
+    def _noted_receipt(self, stage: str, unit: str) -> Receipt | None:
+        """The receipt of a step of a stage that stands; if it cannot be read after all, the stage does not stand."""
+        try:
+            receipt = read_receipt(f"{self.place(stage, unit)}/{RECEIPT_NAME}")
+        except (FileNotFoundError, CorruptDataError):
+            receipt = None
+        if receipt is None or receipt.fingerprint != self.standings[stage].steps[unit].fingerprint:
+            del self.standings[stage]
+            return None
         return receipt
 
     @contextmanager
@@ -267,7 +281,13 @@ class Build:
     def step_folder(self, stage: str, unit: str) -> Path:
         """The folder of a finished step's outputs, unchecked."""
         self.receipt(stage, unit)
-        return self.step(stage, unit).folder(self.home(stage))
+        return Path(self.place(stage, unit))
+
+    def place(self, stage: str, unit: str) -> str:
+        """The same of any step as text, finished or not; StepMissingError if an input has no valid receipt yet."""
+        if stage in self.standings:
+            return self.standings[stage].steps[unit].place(self.home(stage), stage, unit)
+        return self.step(stage, unit).place(self.home(stage))
 
     def total(self, stage: str, count: str) -> int:
         """One count summed over every unit of a stage."""
@@ -281,14 +301,14 @@ class Build:
     def finished_at(self, stage: str, unit: str) -> float:
         """When a finished step's receipt was written, by the file system's clock; for people, never for bytes."""
         self.receipt(stage, unit)
-        place = self.step(stage, unit).place(self.home(stage))
-        return os.stat(f"{place}/{RECEIPT_NAME}").st_mtime  # noqa: PTH116
+        return os.stat(f"{self.place(stage, unit)}/{RECEIPT_NAME}").st_mtime  # noqa: PTH116
 
     def _forget(self) -> None:
         """Drop all caches: a step has run again."""
         self._receipts.clear()
         self._remembered.clear()
         self._steps.clear()
+        self.standings.clear()
 
     def need_not_run(self, stage: str, unit: str) -> bool:
         """Whether a step has a valid receipt, is not requested again, and no step needs files that it gave back."""
@@ -337,3 +357,7 @@ class StepView(Build):
     def step(self, stage: str, unit: str) -> Step:
         """See Build."""
         return self._build.step(stage, unit)
+
+    def place(self, stage: str, unit: str) -> str:
+        """See Build."""
+        return self._build.place(stage, unit)

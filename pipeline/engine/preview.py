@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from corpusmill.engine.build import Build
 from corpusmill.engine.stage import StepMissingError
+from corpusmill.engine.standing import stands
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, Step, asked_again
 from corpusmill.ledger.receipt import parse_receipt
@@ -44,6 +46,9 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
     except StepMissingError as missing:
         yield StepPreview(stage, "", "may run", f"its units are not known yet: {missing.what}")
         return
+    if stands(build, stage):
+        yield from (StepPreview(stage, unit, "reuse", "") for unit in units)
+        return
     for unit in units:
         if build.need_not_run(stage, unit):
             yield StepPreview(stage, unit, "reuse", "")
@@ -71,8 +76,9 @@ def _why_run(step: Step, work: Path, folders: list[Path]) -> str:
     if asked_again(place):
         return "it was marked to run again, and has not finished since"
     if os.path.exists(f"{place}/{RECEIPT_NAME}"):  # noqa: PTH110
-        if parse_receipt(Path(place, RECEIPT_NAME)).given_back:
-            return "it freed what a later step needs again"
+        with suppress(CorruptDataError):
+            if parse_receipt(Path(place, RECEIPT_NAME)).given_back:
+                return "it freed what a later step needs again"
         return "its outputs were damaged or its receipt was edited"
     if os.path.exists(place):  # noqa: PTH110
         return "an earlier run did not finish it"

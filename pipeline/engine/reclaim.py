@@ -35,6 +35,8 @@ LATER = ".reclaim_later"
 
 def is_settled(build: Build, stage: str, unit: str) -> bool:
     """Whether a step has finished, and no step needs files that it gave back."""
+    if stage in build.standings:
+        return True
     known = build.settled_now
     if known is None:
         return _is_settled(build, stage, unit)
@@ -45,7 +47,7 @@ def is_settled(build: Build, stage: str, unit: str) -> bool:
 
 def _is_settled(build: Build, stage: str, unit: str) -> bool:
     receipt = build.find(stage, unit)
-    if receipt is None or asked_again(build.step(stage, unit).place(build.home(stage))):
+    if receipt is None or asked_again(build.place(stage, unit)):
         return False
     return not receipt.given_back or not is_read(build, stage, unit)
 
@@ -163,6 +165,6 @@ def _has_files(build: Build, stage: str, unit: str) -> bool:
     receipt = build.find(stage, unit)
     if receipt is None or not receipt.given_back:
         return True
-    place = build.step(stage, unit).place(build.home(stage))
+    place = build.place(stage, unit)
     # Called for every step of an unchanged build: building a Path takes ten times as long as the call.
     return any(os.path.exists(f"{place}/{name}") for name in receipt.given_back)  # noqa: PTH110

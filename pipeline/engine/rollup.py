@@ -7,16 +7,20 @@ Receipts remain authoritative: outputs are checked against them when they are op
 changes, the rollups of its stage and of all later stages are removed in all plans.
 
     plan/<plan>/.rollup-<stage>     the seal: XXH3-128 of the rest, 32 hex digits, a line feed
-                                    JSON: digests, by unit in order; totals, by count; details
+                                    JSON: XXH3-128 of the units' names; totals, by count; details; a line feed
+                                    the receipts' digests, 32 bytes each, in the order of the units
+
+So a task that needs one digest of ten thousand decodes one.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,30 @@ from corpusmill.engine.graph import PLAN
 from corpusmill.ledger import Receipt
 from corpusmill.work_folder.small import names_below, refresh, remove, write
 
-_NAME = ".rollup-"
+ROLLUP, STANDING = ".rollup-", ".standing"  # the latter behind a rollup's name, see standing.py
+DIGEST_BYTES = 32
+
+
+class Digests(Mapping[str, str]):
+    """{unit: 64 hex digits}, kept as `raw` bytes: DIGEST_BYTES for each unit, in their order."""
+
+    def __init__(self, units: list[str], raw: bytes) -> None:
+        self._units = units
+        self.raw = raw
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {unit: DIGEST_BYTES * number for number, unit in enumerate(self._units)}
+
+    def __getitem__(self, unit: str) -> str:
+        place = self._place[unit]
+        return self.raw[place : place + DIGEST_BYTES].hex()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._units)
+
+    def __len__(self) -> int:
+        return len(self._units)
 
 
 @dataclass(frozen=True)
@@ -36,47 +63,72 @@ class Rollup:
     `details`: further sums of the stage (Stage.rolled_up).
     """
 
-    digests: dict[str, str]
+    digests: Digests
     totals: dict[str, int]
     details: dict[str, Any]
 
 
 def roll_up(receipts: Iterable[Receipt], details: Callable[[Iterator[Receipt]], dict[str, Any]]) -> Rollup:
     """The totals of a stage's receipts, read once and not kept, since ten thousand take 100 MB."""
-    digests: dict[str, str] = {}
+    units: list[str] = []
+    raw = bytearray()
     totals: Counter[str] = Counter()
 
     def counted() -> Iterator[Receipt]:
         for receipt in receipts:
-            digests[receipt.unit] = receipt.digest
+            units.append(receipt.unit)
+            raw.extend(bytes.fromhex(receipt.digest))
             totals.update(receipt.counts)
             yield receipt
 
     passing = counted()
     more = details(passing)
     deque(passing, maxlen=0)  # the receipts that `details` did not read
-    return Rollup(digests, dict(totals), more)
+    return Rollup(Digests(units, bytes(raw)), dict(totals), more)
 
 
-def read_rollup(plan_folder: Path, stage: str) -> Rollup | None:
-    """The rollup of a stage; None if it is missing or damaged."""
-    refresh(plan_folder / f"{_NAME}{stage}")
+def read_rollup(plan_folder: Path, stage: str, units: list[str]) -> Rollup | None:
+    """The rollup of a stage with these units; None if it is missing, damaged or of other units."""
+    path = plan_folder / f"{ROLLUP}{stage}"
+    refresh(path)
     try:
-        seal, _, text = (plan_folder / f"{_NAME}{stage}").read_bytes().partition(b"\n")
+        text = read_sealed(path)
     except FileNotFoundError:
         return None
-    return Rollup(**json.loads(text)) if seal.decode(errors="replace") == xxhash.xxh3_128_hexdigest(text) else None
+    if text is None:
+        return None
+    header, _, raw = text.partition(b"\n")
+    values = json.loads(header)
+    if values.get("units") != _names(units) or len(raw) != DIGEST_BYTES * len(units):
+        return None
+    return Rollup(Digests(units, raw), values["totals"], values["details"])
 
 
 def write_rollup(rollup: Rollup, plan_folder: Path, stage: str) -> None:
     """Write a rollup by atomic rename. Errors are ignored: a rollup only saves time."""
-    text = json.dumps(asdict(rollup)).encode()
+    header = {"units": _names(rollup.digests), "totals": rollup.totals, "details": rollup.details}
+    text = json.dumps(header).encode() + b"\n" + rollup.digests.raw
     with suppress(OSError):
-        write(plan_folder / f"{_NAME}{stage}", xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
+        write(plan_folder / f"{ROLLUP}{stage}", sealed(text))
+
+
+def _names(units: Iterable[str]) -> str:
+    return xxhash.xxh3_128_hexdigest("\n".join(units).encode())
+
+
+def sealed(text: bytes) -> bytes:
+    """The content of a file that holds `text`."""
+    return xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """What a file was sealed with; None if it is damaged."""
+    seal, _, text = path.read_bytes().partition(b"\n")
+    return text if seal.decode(errors="replace") == xxhash.xxh3_128_hexdigest(text) else None
 
 
 def remove_rollups(work: Path, stages: Collection[str]) -> None:
-    """Remove the rollups of some stages, of all plans."""
-    for path in names_below(work / PLAN, _NAME):
-        if path.name.removeprefix(_NAME) in stages:
+    """Remove the rollups and the standings of some stages, of all plans."""
+    for path in names_below(work / PLAN, ROLLUP):
+        if path.name.removeprefix(ROLLUP).removesuffix(STANDING) in stages:
             remove(path)

@@ -72,6 +72,17 @@ class RunnableBuild(Build):
             log_finished(self.receipt(stage, unit))
         return path
 
+    def reuse_stage(self, stage: str) -> None:
+        """Reuse every step of a stage that stands (standing.py), and check its accounts."""
+        node = self.graph[stage]
+        units = self.units(stage)
+        if units:
+            self.remembered(("gate", stage), lambda: node.gate(self))
+        for unit in units:
+            receipt = self.find(stage, unit)
+            if receipt is None or any(check.difference for check in node.checks(self, unit, receipt)):
+                self.run(stage, unit)
+
     def _run_and_check(self, stage: str, unit: str, *, verify: bool) -> tuple[Path, list[Check]]:
         """(the path of the step's receipt, its checks that do not balance)."""
         path = self._run_mending(stage, unit, verify=verify)
@@ -160,6 +171,7 @@ class RunnableBuild(Build):
         remove_rollups(self.work, stages)
         for name in stages:
             self._remembered.pop(("rollup", name), None)
+            self.standings.pop(name, None)
 
     def _run_again(self, stage: str, unit: str) -> None:
         """Rerun a finished step."""

@@ -210,7 +210,7 @@ def _what_is_wrong_here(receipt: Receipt, place: str, *, verify: bool) -> str | 
     for output in receipt.outputs:
         if output.name in receipt.given_back:
             continue
-        if (size := _size(f"{place}/{output.name}")) != output.size_bytes:
+        if (size := size_of(f"{place}/{output.name}")) != output.size_bytes:
             return f"{output.name} is {f'{size:,} bytes, not {output.size_bytes:,}' if size >= 0 else 'missing'}"
         if verify and output_file(Path(place, output.name), output.name, output.algorithm) != output:
             return f"{output.name} does not have the digest {output.digest}"
@@ -219,7 +219,8 @@ def _what_is_wrong_here(receipt: Receipt, place: str, *, verify: bool) -> str | 
     return None
 
 
-def _size(path: str) -> int:
+def size_of(path: str) -> int:
+    """The size of a file in bytes; -1 if there is none."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import metadata
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import xxhash
+from msgspec.json import format as format_json
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corpusmill.errors import CorruptDataError, PermanentError
@@ -132,10 +134,13 @@ class Receipt(BaseModel):
             }
         )
 
+    def written_bytes(self, names: Collection[str] | None = None) -> int:
+        """Bytes of the outputs of these names, or of all; those of equal content are names of one file."""
+        outputs = self.outputs if names is None else (output for output in self.outputs if output.name in names)
+        return sum({output.digest: output.size_bytes for output in outputs}.values())
+
     def text(self) -> bytes:
         """The content of its file: JSON, sealed."""
-        from msgspec.json import format as format_json  # receipts are written where steps run, and read everywhere
-
         values = self.model_dump(mode="json") | {"seal": ""}
         # json.dumps is slow with an indent (Python) and fast without (C); msgspec indents exactly as it would.
         unsealed = format_json(json.dumps(values, sort_keys=True, ensure_ascii=False).encode(), indent=1) + b"\n"

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+import msgspec
+from msgspec.structs import replace
 
 from corpusmill.errors import BalanceError
 from corpusmill.storage import StoredFile
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 SMALLEST_PART_BYTES = 1 << 20  # smaller parts would cost more in steps than they gain
 
 
-class SourcePart(BaseModel):
+class SourcePart(msgspec.Struct, frozen=True):
     """Part number `number` of the source file `of`; see documents.splitting.Cut."""
-
-    model_config = ConfigDict(frozen=True)
 
     of: str
     number: int
@@ -38,13 +37,11 @@ class SourcePart(BaseModel):
     row_groups: tuple[int, int]
 
 
-class SourceFile(BaseModel):
+class SourceFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A source file as the plan saw it (see storage.StoredFile), or one part of it.
 
     A part's `size_bytes` is that of its pieces; its `identity` is the file's.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     location: str
@@ -52,11 +49,18 @@ class SourceFile(BaseModel):
     identity: str
     part: SourcePart | None = None
 
+    @classmethod
+    def of(cls, file: StoredFile) -> SourceFile:
+        """A whole file."""
+        return cls(file.name, file.location, file.size_bytes, file.identity)  # asdict would take ten times as long
 
-class UncutFile(BaseModel):
+    def stored(self) -> StoredFile:
+        """The file as it was listed."""
+        return StoredFile(self.name, self.location, self.size_bytes, self.identity)
+
+
+class UncutFile(msgspec.Struct, frozen=True):
     """A file larger than a shard that cannot be cut, why not, and how to write it so that it can."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     size_bytes: int
@@ -64,10 +68,8 @@ class UncutFile(BaseModel):
     remedy: str
 
 
-class OtherFiles(BaseModel):
+class OtherFiles(msgspec.Struct, frozen=True):
     """Files beside the sources whose endings are not those of sources: their number, and the first names."""
-
-    model_config = ConfigDict(frozen=True)
 
     count: int
     names: tuple[str, ...]
@@ -78,25 +80,23 @@ class OtherFiles(BaseModel):
         return f"{files} of other kinds skipped: {', '.join(self.names)}{more}"
 
 
-class Reference(BaseModel):
+class Reference(msgspec.Struct, frozen=True):
     """A reference of `dedup.against`: as it is configured, and its files, shard by shard.
 
-    `key` identifies it in all datasets of a work folder; `version` is that of a finished dataset.
+    `key` identifies it in all datasets of a work folder; `version` is that of a finished dataset, else "".
     """
-
-    model_config = ConfigDict(frozen=True)
 
     path: str
     key: str
     shards: list[list[SourceFile]]
-    version: str = ""
+    version: str
 
     def files(self) -> Iterator[SourceFile]:
         """Every file and part, in the order in which their documents count."""
         return (file for shard in self.shards for file in shard)
 
 
-class Plan(BaseModel):
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The source files of every shard; a shard's name is its number, `00000` upwards.
 
     `benchmarks` are the files of each benchmark, `decisions` those of the list of `forget` and of decisions made
@@ -104,8 +104,6 @@ class Plan(BaseModel):
     configuration's order. `paths`, with a budget: for each file of each shard, the number of its entry in
     `source.paths`.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     shards: list[list[SourceFile]]
     uncut: list[UncutFile] | None = None
@@ -137,6 +135,11 @@ class Plan(BaseModel):
         return sum(file.size_bytes for file in self.files())
 
 
+def plain(value: msgspec.Struct) -> Any:
+    """As JSON: objects, arrays, strings and numbers, without fields that are None by default."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 def plan_files(files: list[StoredFile], shard_bytes: int, endpoint_url: str | None = None) -> Plan:
     """Consecutive files and parts in groups of at most `shard_bytes`; a file that cannot be cut may be larger."""
     from corpusmill.sources.part_names import taken_names
@@ -159,9 +162,7 @@ def _entries(
     from corpusmill.sources.part_names import part_name
     from corpusmill.storage import is_local, open_location
 
-    whole = SourceFile(
-        name=file.name, location=file.location, size_bytes=file.size_bytes, identity=file.identity
-    )  # asdict would take ten times as long
+    whole = SourceFile.of(file)
     if file.size_bytes <= part_bytes:
         return [whole]
     store, name = open_location(file.location, endpoint_url=endpoint_url)
@@ -173,12 +174,11 @@ def _entries(
     if len(cuts) == 1:
         return [whole]
     return [
-        whole.model_copy(
-            update={
-                "name": part_name(file.name, number, taken),
-                "size_bytes": cut.size_bytes,
-                "part": SourcePart(of=file.name, number=number, **asdict(cut)),
-            }
+        replace(
+            whole,
+            name=part_name(file.name, number, taken),
+            size_bytes=cut.size_bytes,
+            part=SourcePart(of=file.name, number=number, **asdict(cut)),
         )
         for number, cut in enumerate(cuts)
     ]

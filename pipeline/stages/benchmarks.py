@@ -93,12 +93,9 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from corpusmill.decontamination.decide import too_little
     from corpusmill.decontamination.search import Searcher
     from corpusmill.decontamination.seeds import write_seeds
-    from corpusmill.storage import StoredFile
 
     planned = build.plan.benchmarks or []
-    files = [
-        [StoredFile(**file.model_dump(exclude={"part"})) for file in benchmark_files] for benchmark_files in planned
-    ]
+    files = [[file.stored() for file in benchmark_files] for benchmark_files in planned]
     seeds, entries, facts = index_benchmarks(build.config, files)
     write_seeds(folder, seeds, entries)
     met, seeds_met = Searcher(seeds).met_alone()

@@ -34,10 +34,9 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
     from corpusmill.steps.conditions import read_condition
     from corpusmill.steps.decisions import Decided, read_decisions, write_sorted
-    from corpusmill.storage import StoredFile
 
     wanted, planned = decisions_called(build, unit)
-    files = [StoredFile(**file.model_dump(exclude={"part"})) for file in planned]
+    files = [file.stored() for file in planned]
     decided = Decided(wanted.columns, read_condition(wanted.keep))
     runs = read_decisions(files, wanted.endpoint_url, decided, folder)
     counts = write_sorted(runs, folder, [file.name for file in files], once=wanted.name != FORGOTTEN)

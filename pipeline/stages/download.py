@@ -23,6 +23,7 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.fingerprint import fingerprint
 from corpusmill.ledger import Outcome
 from corpusmill.sources.copies import SourceCopy, count_traffic, wanted_of
+from corpusmill.sources.plan import plain
 from corpusmill.storage import (
     Checksum,
     Store,
@@ -75,7 +76,7 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
 
 def _identity(file: SourceFile) -> dict[str, Any]:
     whole = {"name": file.name, "location": file.location, "identity": file.identity}
-    return {**whole, "part": file.part.model_dump(mode="json")} if file.part else whole
+    return {**whole, "part": plain(file.part)} if file.part else whole
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -91,7 +92,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             )
         checksum, windows = _fetch(build, file, stores[parent], folder)
         # Later steps read a part as the plan cut it: its own frames may end elsewhere while its bytes stay the same.
-        part = file.part.model_dump(mode="json") if file.part else None
+        part = plain(file.part) if file.part else None
         seen = {"name": file.name, "size_bytes": file.size_bytes, "checksum": str(checksum), "part": part}
         listed.append({**seen, "windows": windows} if windows is not None else seen)
     (folder / LISTING).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")

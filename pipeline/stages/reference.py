@@ -17,6 +17,7 @@ from corpusmill.config import ReferenceConfig, SourceConfig
 from corpusmill.engine.stage import Recount, Stage, StepName
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, read_source, streamed_copy
+from corpusmill.sources.plan import plain
 from corpusmill.stages.index import EXAMPLES, text_stage
 from corpusmill.storage import is_local, open_location, require_identity
 
@@ -109,7 +110,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     source = source_of(build.config.source, wanted)
     tables = any(file.name.endswith(PARQUET) for file in files)
     return {
-        "files": [file.model_dump(mode="json", exclude_none=True) for file in files],
+        "files": [plain(file) for file in files],
         "text_field": source.text_field,
         "id_field": source.id_field,
         "libraries": versions_of("orjson", "msgspec", *(["pyarrow"] if tables else [])),

@@ -43,7 +43,6 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from corpusmill.stages.retention import keep_newest
     from corpusmill.stages.summarize import shard_table, summarize
     from corpusmill.steps.takedowns import LOG, note_gone
-    from corpusmill.storage import StoredFile
 
     summary = summarize(build)
     (folder / SHARDS).write_text(to_json(shard_table(build)), encoding="utf-8")
@@ -62,7 +61,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         )
     mark_delivered(build.plan_folder, dataset_version(build))
     if build.config.forget and not summary.latest_stays:
-        files = [StoredFile(**file.model_dump(exclude={"part"})) for file in decisions_called(build, FORGOTTEN)[1]]
+        files = [file.stored() for file in decisions_called(build, FORGOTTEN)[1]]
         note_gone(build.config.forget, files, build.work / LOG, dataset_version(build))
     keep_newest(build)
     return Outcome(counts=headline(summary), details=listed_details(build.config, dataset_version(build), summary))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import PLAN
@@ -66,7 +68,7 @@ def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]
         wrong = plan.finding and replace(plan.finding, what=f"{plan.finding.what}: no other step is known without it")
         return build, [replace(plan, finding=wrong)], None
     build.config = DatasetConfig.model_validate(plan.receipt.settings["config"])
-    build.plan = Plan.model_validate(plan.receipt.settings[PLAN])
+    build.plan = msgspec.convert(plan.receipt.settings[PLAN], Plan)
     steps, error = find_steps(build)
     return build, [plan, *steps], error
 

@@ -16,7 +16,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import Graph
-from corpusmill.engine.rollup import Rollup, read_rollup, write_rollup
+from corpusmill.engine.rollup import Digests, Rollup, read_rollup, write_rollup
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.ledger import RECEIPT_NAME, Outcome, ask_again, valid_receipt
@@ -99,7 +99,7 @@ def test_listing_of_tasks_whose_inputs_are_missing_rolls_up_nothing(built: Runna
     (built.step_folder("scatter", built.units("scatter")[1]) / RECEIPT_NAME).unlink()
     opened = open_build(built.plan_receipt)
     assert opened.tasks("gather") == names
-    assert read_rollup(built.plan_folder, "scatter") is None
+    assert not (built.plan_folder / ".rollup-scatter").exists()
     with pytest.raises(StepMissingError):
         opened.step("gather", built.units("gather")[0])
 
@@ -108,13 +108,15 @@ def test_listing_of_tasks_whose_inputs_are_missing_rolls_up_nothing(built: Runna
 @examples(50)
 def test_rollup_with_one_byte_changed_is_never_believed(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     folder = tmp_path_factory.mktemp("plan")
-    rollup = Rollup({"00000": "1" * 64, "00001": "2" * 64}, {"documents": 7}, {"records": [3, 4]})
+    units = ["00000", "00001"]
+    rollup = Rollup(Digests(units, bytes(range(64))), {"documents": 7}, {"records": [3, 4]})
     write_rollup(rollup, folder, "index")
-    assert read_rollup(folder, "index") == rollup
+    assert read_rollup(folder, "index", units) == rollup
+    assert read_rollup(folder, "index", units[::-1]) is None
     whole = bytearray((folder / ".rollup-index").read_bytes())
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     (folder / ".rollup-index").write_bytes(whole)
-    assert read_rollup(folder, "index") is None
+    assert read_rollup(folder, "index", units) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"no seal\n{}", b"0" * 32 + b'\n{"digests": {}, "totals": {}}'])
@@ -122,7 +124,7 @@ def test_rollup_that_is_damaged_is_written_anew(built: Build, damage: bytes) -> 
     path = built.plan_folder / ".rollup-index"
     whole = path.read_bytes()
     path.write_bytes(damage)
-    assert read_rollup(built.plan_folder, "index") is None
+    assert read_rollup(built.plan_folder, "index", built.units("index")) is None
     assert open_build(built.plan_receipt).total("index", "documents_out") == built.total("index", "documents_out")
     assert path.read_bytes() == whole
 

@@ -25,7 +25,7 @@ REUSE = [
     Fault("files.json leaves out the checksum of what was downloaded", "stages.download",
           '"checksum": str(checksum), "part"', '"checksum": "xxh3_128:" + 32 * "0", "part"', edit="same size"),
     Fault("files.json leaves out the part", "stages.download",
-          "part = file.part.model_dump(mode=\"json\") if file.part else None\n        seen",
+          "part = plain(file.part) if file.part else None\n        seen",
           "part = None\n        seen",
           "frames", edit="other cut"),
     Fault("index leaves out the field of the text", "stages.index",

@@ -1,0 +1,174 @@
+"""Standings: a stage whose every step is as it was when a build last ended, found by stat calls.
+
+To see that one finished step is still valid means to compute its fingerprint, to read its receipt and to look at its
+outputs. A hundred thousand steps take a minute, and next to nothing has changed. So a build that ends notes for each
+stage what the fingerprints were computed from, the fingerprints, and what the file system says of receipts and outputs.
+`stands` compares: a stage with any difference is looked at step by step, as without a note.
+
+    plan/<plan>/.rollup-<stage>.standing     the seal, a line feed, and JSON (Standing)
+
+What must be equal: the stage's version, its units, their settings and the names of their inputs (`made_from`); the
+digests of all receipts of the stages that it reads; of each receipt inode, size and time of change, which no program
+can set; of each output its size. No step may be marked to run again, and if files were given back, their readers stand,
+too. A note is trusted as a rollup is, and goes with it: when a receipt is new or changes. There are none in a bucket,
+whose receipts have no inodes.
+
+Price: 30 microseconds a step, and 200 bytes in the note.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import xxhash
+
+from corpusmill.engine.reclaim import LATER
+from corpusmill.engine.rollup import ROLLUP, STANDING, read_sealed, sealed
+from corpusmill.engine.stage import StepMissingError
+from corpusmill.errors import CorruptDataError
+from corpusmill.fingerprint import FOLDER_DIGITS
+from corpusmill.ledger import RECEIPT_NAME, asked_again, size_of, valid_receipt
+from corpusmill.work_folder.small import is_shared, write
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+Seen = tuple[int, int, int]
+"""Inode, size in bytes and time of change in nanoseconds."""
+
+
+class NotedStep(msgspec.Struct, frozen=True, array_like=True):
+    """One step: its fingerprint, its receipt's file, and its outputs (name, bytes) but those that were given back."""
+
+    fingerprint: str
+    receipt: Seen
+    outputs: tuple[tuple[str, int], ...]
+
+    def place(self, home: Path, stage: str, unit: str) -> str:
+        """The step's folder, as Step.place gives it."""
+        return f"{home}/{stage}/{unit}-{self.fingerprint[:FOLDER_DIGITS]}"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A stage as it was, with its steps by unit.
+
+    `read_bytes` and `written_bytes` are those of all its steps, `given_back_bytes` of what was deleted since.
+    """
+
+    made_from: str
+    steps: dict[str, NotedStep]
+    gave_back: bool
+    read_bytes: int
+    written_bytes: int
+    given_back_bytes: int
+
+
+def stands(build: Build, stage: str) -> bool:
+    """Whether every step of a stage has finished, as when it was noted; build.standings has the note if so."""
+    known = build.standings.get(stage)
+    if known is not None and _path(build, stage).exists():  # it is removed when a receipt of an earlier stage changes
+        return True
+    build.standings.pop(stage, None)
+    if not build.keeps_rollup(stage) or is_shared(build.work):
+        return False
+    noted = _read(build, stage)
+    if noted is None or not _is_unchanged(build, stage, noted):
+        return False
+    build.standings[stage] = noted
+    return True
+
+
+def note_standings(build: Build) -> None:
+    """Note every stage whose steps have all finished and that has not been noted so."""
+    if is_shared(build.work):
+        return
+    for stage in build.graph.names:
+        if build.keeps_rollup(stage) and not stands(build, stage):
+            with suppress(StepMissingError, CorruptDataError, FileNotFoundError):
+                _write(build, stage)
+
+
+def _write(build: Build, stage: str) -> None:
+    steps: dict[str, NotedStep] = {}
+    read_bytes = written_bytes = given_back_bytes = 0
+    gave_back = False
+    for unit in build.units(stage):
+        step = build.step(stage, unit)
+        place = step.place(build.home(stage))
+        seen = _seen(f"{place}/{RECEIPT_NAME}")
+        receipt = valid_receipt(step, build.home(stage))
+        if receipt is None or asked_again(place) or seen != _seen(f"{place}/{RECEIPT_NAME}"):
+            return
+        kept = ((output.name, output.size_bytes) for output in receipt.outputs if output.name not in receipt.given_back)
+        steps[unit] = NotedStep(step.fingerprint(), seen, tuple(kept))
+        gave_back |= bool(receipt.given_back)
+        read_bytes += receipt.counts.get("bytes_read", 0)
+        written_bytes += receipt.written_bytes()
+        given_back_bytes += receipt.written_bytes(receipt.given_back)
+    made_from = _made_from(build, stage)
+    build.rollup(stage)  # of which later stages are made
+    noted = Standing(made_from, steps, gave_back, read_bytes, written_bytes, given_back_bytes)
+    with suppress(OSError):  # it only saves time
+        write(_path(build, stage), sealed(msgspec.json.encode(noted)))
+
+
+def _path(build: Build, stage: str) -> Path:
+    return build.plan_folder / f"{ROLLUP}{stage}{STANDING}"
+
+
+def _read(build: Build, stage: str) -> Standing | None:
+    try:
+        text = read_sealed(_path(build, stage))
+    except FileNotFoundError:
+        return None
+    with suppress(msgspec.DecodeError):  # of another version
+        return msgspec.json.decode(text, type=Standing) if text is not None else None
+    return None
+
+
+def _is_unchanged(build: Build, stage: str, noted: Standing) -> bool:
+    node = build.graph[stage]
+    try:
+        if noted.made_from != _made_from(build, stage):
+            return False
+    except StepMissingError:
+        return False
+    if noted.gave_back and not all(stands(build, later) for later in build.graph.between(stage, node.read_until)):
+        return False
+    home = build.home(stage)
+    if (home / stage / LATER).exists():  # its files are to be deleted as soon as a step runs
+        return False
+    try:
+        return all(_is_as_noted(step.place(home, stage, unit), step) for unit, step in noted.steps.items())
+    except OSError:
+        return False
+
+
+def _is_as_noted(place: str, noted: NotedStep) -> bool:
+    if _seen(f"{place}/{RECEIPT_NAME}") != noted.receipt or asked_again(place):
+        return False
+    return all(size_of(f"{place}/{name}") == size for name, size in noted.outputs)
+
+
+def _seen(path: str) -> Seen:
+    status = os.stat(path)  # noqa: PTH116
+    return status.st_ino, status.st_size, status.st_ctime_ns
+
+
+def _made_from(build: Build, stage: str) -> str:
+    """A digest of all that determines the fingerprints of a stage's steps."""
+    node = build.graph[stage]
+    digest = xxhash.xxh3_128(f"{stage} {node.version}".encode())
+    read: set[str] = set()
+    encode = msgspec.json.Encoder().encode
+    for unit in build.units(stage):
+        inputs = node.inputs(build, unit)
+        read.update(dict(inputs))
+        digest.update(encode((unit, node.settings(build, unit), inputs)))
+    for name in sorted(read):
+        digest.update(build.rollup(name).digests.raw)
+    return digest.hexdigest()
