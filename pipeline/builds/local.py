@@ -136,12 +136,16 @@ def run_task(
         return []
     units = build.units_of_task(stage, name)
     if min(processes, len(units)) <= 1:
-        return build.run_task(stage, name, again=again, verify=verify)
-    if again:
-        build.ask_for_task(stage, name)
-    with worker_pool(min(processes, len(units))) as pool:
-        receipts = dict(_run_in_pool(pool, build, [(stage, unit) for unit in units], verify=verify))
-    return [receipts[stage, unit] for unit in units]
+        paths = build.run_task(stage, name, again=again, verify=verify)
+    else:
+        if again:
+            build.ask_for_task(stage, name)
+        with worker_pool(min(processes, len(units))) as pool:
+            receipts = dict(_run_in_pool(pool, build, [(stage, unit) for unit in units], verify=verify))
+        paths = [receipts[stage, unit] for unit in units]
+    if stage == GRAPH.names[-1]:
+        note_standings(build)
+    return paths
 
 
 def run_claimed(config: DatasetConfig, command: list[str]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from corpusmill.engine.planned import read_config, read_plan
 from corpusmill.engine.reclaim import is_settled
-from corpusmill.engine.rollup import Rollup, read_rollup, roll_up, write_rollup
+from corpusmill.engine.rollup import Digests, Rollup, read_rollup, roll_up, write_rollup
 from corpusmill.engine.stage import Stage, StepMissingError, StepName
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.ledger import (
@@ -141,6 +141,10 @@ class Build:
         """{unit: digest}. A missing rollup is made if at least half of its receipts are wanted and all exist: a cell
         needs those of all shards.
         """
+        digests = self._digests(stage, wanted)
+        return digests.decoded if digests and 2 * wanted > len(digests) else digests or {}
+
+    def _digests(self, stage: str, wanted: int) -> Digests | None:
         kept: Rollup | None = self._remembered.get(("rollup", stage))
         if kept is None and stage not in (self._unrolled or ()):
             kept = self._read_rollup(stage)
@@ -153,7 +157,7 @@ class Build:
         if wanted > 1 and len(units) <= 2 * wanted and self.find(stage, units[-1]):
             with suppress(StepMissingError):
                 return self.rollup(stage).digests
-        return {}
+        return None
 
     def rollup(self, stage: str) -> Rollup:
         """The digests of a stage's receipts, and the sums of their counts; StepMissingError if one is missing."""

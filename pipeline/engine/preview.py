@@ -15,6 +15,7 @@ from corpusmill.engine.standing import stands
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, Step, asked_again
 from corpusmill.ledger.receipt import parse_receipt
+from corpusmill.work_folder.small import is_shared
 
 NEW, EVERY_TIME = "new", "runs every time"
 SHOWN = 3  # differences named per step; the rest are counted
@@ -49,8 +50,10 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
     if stands(build, stage):
         yield from (StepPreview(stage, unit, "reuse", "") for unit in units)
         return
+    folders = _folders_of_units(build.home(stage) / stage)
+    shared = is_shared(build.work)  # whose steps may have folders that this machine has not seen
     for unit in units:
-        if build.need_not_run(stage, unit):
+        if (shared or unit in folders) and build.need_not_run(stage, unit):
             yield StepPreview(stage, unit, "reuse", "")
             continue
         try:
@@ -58,7 +61,6 @@ def _stage(build: Build, stage: str) -> Iterator[StepPreview]:
         except StepMissingError as missing:
             yield StepPreview(stage, unit, "may run", f"depends on {missing.stage} {missing.unit}, which will run")
             continue
-        folders = build.remembered(("folders", stage), lambda: _folders_of_units(build.home(stage) / stage))
         yield StepPreview(stage, unit, "run", _why_run(step, build.home(stage), folders.get(unit, [])))
 
 

@@ -55,6 +55,13 @@ class Digests(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._units)
 
+    @cached_property
+    def decoded(self) -> dict[str, str]:
+        """The same as a dictionary, for those who need most of them."""
+        digits = self.raw.hex()
+        width = 2 * DIGEST_BYTES
+        return {unit: digits[width * at : width * (at + 1)] for at, unit in enumerate(self._units)}
+
 
 @dataclass(frozen=True)
 class Rollup:
@@ -88,18 +95,19 @@ def roll_up(receipts: Iterable[Receipt], details: Callable[[Iterator[Receipt]], 
 
 
 def read_rollup(plan_folder: Path, stage: str, units: list[str]) -> Rollup | None:
-    """The rollup of a stage with these units; None if it is missing, damaged or of other units."""
+    """The rollup of a stage with these units; None if there is none. One that is damaged or of other units is removed,
+    since it would be read for each of ten thousand steps.
+    """
     path = plan_folder / f"{ROLLUP}{stage}"
     refresh(path)
     try:
-        text = read_sealed(path)
+        header, _, raw = (read_sealed(path) or b"{}").partition(b"\n")
     except FileNotFoundError:
         return None
-    if text is None:
-        return None
-    header, _, raw = text.partition(b"\n")
     values = json.loads(header)
     if values.get("units") != _names(units) or len(raw) != DIGEST_BYTES * len(units):
+        with suppress(OSError):
+            remove(path)
         return None
     return Rollup(Digests(units, raw), values["totals"], values["details"])
 

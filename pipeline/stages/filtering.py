@@ -35,13 +35,16 @@ READERS = {"join": left_out_of, "copies": copies_of}
 def _units(build: Build) -> list[str]:
     if build.config.steps_before("index"):
         return build.units("index")
-    return [shard for shard in build.units("index") if _lists(build, shard)]
+    return [shard for shard in build.units("index") if _lists(build, shard)] if _stages_of_lists(build) else []
+
+
+def _stages_of_lists(build: Build) -> list[str]:
+    return [stage for stage in READERS if build.units(stage)]
 
 
 def _lists(build: Build, shard: str) -> list[str]:
     """The stages that drop documents of a shard before any step is asked; the first of them gives the reason."""
-    lists = [stage for stage in READERS if build.units(stage)]
-    return [stage for stage in lists if build.receipt(stage, shard).counts["left_out"]]
+    return [stage for stage in _stages_of_lists(build) if build.receipt(stage, shard).counts["left_out"]]
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:

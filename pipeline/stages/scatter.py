@@ -45,6 +45,10 @@ def in_source_order(build: Build) -> bool:
 
 def cells(build: Build) -> int:
     """Number of cells, the same for both kinds of record: as configured, from the memory budget, or one per shard."""
+    return build.remembered(("cells",), lambda: _cells(build))
+
+
+def _cells(build: Build) -> int:
     import numpy as np
 
     from corpusmill.shuffle.placement import cells_needed

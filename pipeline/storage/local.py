@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO
 
 from corpusmill.addresses import natural_order
@@ -101,7 +102,8 @@ class LocalStore:
         with explained(self._root, "list a folder"):
             for name in walk_files(self._root, hidden=True):
                 if not name.endswith(PARTIAL):
-                    yield self._stored(name)
+                    path = self._path(name)
+                    yield _stored(name, path, path.stat())
 
     def list_files(self) -> list[StoredFile]:
         """See Store."""
@@ -111,7 +113,13 @@ class LocalStore:
         """See Store."""
         path = self._path(name)
         with explained(path, "look up a file"):
-            return self._stored(name) if path.is_file() else None
+            try:
+                status = path.stat()
+            except OSError as error:
+                if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+                    return None
+                raise
+            return _stored(name, path, status) if S_ISREG(status.st_mode) else None
 
     def open(self, name: str) -> BinaryIO:
         """See Store."""
@@ -225,10 +233,9 @@ class LocalStore:
             with suppress(NotADirectoryError):
                 temporary.unlink(missing_ok=True)
 
-    def _stored(self, name: str) -> StoredFile:
-        path = self._path(name)
-        stat = path.stat()
-        # No inode: network and FUSE mounts number files differently on every machine, and a replaced file has another
-        # time of change.
-        identity = f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}"
-        return StoredFile(name, str(path), stat.st_size, identity)
+
+def _stored(name: str, path: Path, status: os.stat_result) -> StoredFile:
+    # No inode: network and FUSE mounts number files differently on every machine, and a replaced file has another time
+    # of change.
+    identity = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
+    return StoredFile(name, str(path), status.st_size, identity)

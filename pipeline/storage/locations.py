@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from corpusmill.addresses import without_credentials
 from corpusmill.errors import ConfigError, SourceError, StoreUnavailableError
@@ -29,9 +28,8 @@ class StoredFile:
 
 def safe_relative_name(name: str, *, where: str) -> str:
     """`name` itself if joining it to a folder stays inside that folder; SourceError otherwise."""
-    path = PurePosixPath(name)
     parts = name.split("/")
-    if not name or path.is_absolute() or ".." in parts or "" in parts or "." in parts or "\x00" in name:
+    if not {"", ".", ".."}.isdisjoint(parts) or "\0" in name:  # an absolute name has an empty part
         raise SourceError(
             "a source's name would leave its folder",
             where=where,

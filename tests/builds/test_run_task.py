@@ -19,6 +19,7 @@ from corpusmill.builds import local
 from corpusmill.builds.local import build_dataset, run_build, run_task
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
+from corpusmill.engine.standing import stands
 from corpusmill.errors import ConfigError, CorruptDataError, PermanentError, TransientError
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, write_corpus
@@ -38,6 +39,7 @@ def test_run_task_of_every_task_of_every_stage_is_a_build(plan: Path, tmp_path: 
     for stage in GRAPH.names:
         for number in range(1, 4):
             run_task(plan, stage, f"{number}/3", processes=1 + number % 2)
+    assert all(stands(build, stage) for stage in GRAPH.names)
     delivered = {path.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
     again = build_dataset(build.config, workers=1)
     assert all(open_build(again).find(stage, unit) for stage in GRAPH.names for unit in build.units(stage))

@@ -112,11 +112,12 @@ def test_rollup_with_one_byte_changed_is_never_believed(tmp_path_factory: pytest
     rollup = Rollup(Digests(units, bytes(range(64))), {"documents": 7}, {"records": [3, 4]})
     write_rollup(rollup, folder, "index")
     assert read_rollup(folder, "index", units) == rollup
-    assert read_rollup(folder, "index", units[::-1]) is None
     whole = bytearray((folder / ".rollup-index").read_bytes())
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     (folder / ".rollup-index").write_bytes(whole)
     assert read_rollup(folder, "index", units) is None
+    write_rollup(rollup, folder, "index")
+    assert read_rollup(folder, "index", units[::-1]) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"no seal\n{}", b"0" * 32 + b'\n{"digests": {}, "totals": {}}'])

@@ -45,6 +45,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 @pytest.fixture(scope="module")
 def plan(config: DatasetConfig) -> Path:
     path = build_dataset(config, workers=1)
+    assert standing(open_build(path)) == set(GRAPH.names)
     keep(path.parents[4])
     return path
 
