@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger.receipt import RECEIPT_NAME, read_receipt, sync_folder
 from corpusmill.work_folder.small import is_shared, put, refresh
@@ -50,7 +52,7 @@ def _tell_others(folder: Path) -> None:
             receipt = read_receipt(folder / RECEIPT_NAME)
         except CorruptDataError:
             return  # it is not valid for any machine
-        put(folder / RECEIPT_NAME, receipt.model_copy(update={"again": True}).text())
+        put(folder / RECEIPT_NAME, replace(receipt, again=True).text())
 
 
 def _says_again(folder: Path) -> bool:

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from corpusmill.ledger.again import asked_again, look
 from corpusmill.ledger.lock import LOCK_NAME, LockHeldError, held
 from corpusmill.ledger.receipt import RECEIPT_NAME, Receipt, read_receipt, write_receipt
@@ -43,7 +45,7 @@ def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
             output.name for output in receipt.outputs if any(fnmatchcase(output.name, pattern) for pattern in patterns)
         )
         if names != receipt.given_back:
-            receipt = receipt.model_copy(update={"given_back": names})
+            receipt = replace(receipt, given_back=names)
             if not receipt.attempt:
                 write_receipt(receipt, folder, finished_ns=path.stat().st_mtime_ns)
             elif not put(path, receipt.text()):

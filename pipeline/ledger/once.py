@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import xxhash
+from msgspec.structs import replace
 
 from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, full_device_explained
 from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
@@ -245,7 +246,7 @@ def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFi
                     os.fsync(file.fileno())
                     known[identity] = output_file_and_blocks(path, name, algorithm)
             output, blocks = known[identity]
-            outputs.append(output.model_copy(update={"name": name}))
+            outputs.append(replace(output, name=name))
             digests.append(blocks)
     with (folder / BLOCKS_NAME).open("wb") as file:
         file.write(b"".join(digests))

@@ -7,15 +7,14 @@ import os
 import platform
 import zlib
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import xxhash
-from msgspec.json import format as format_json
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from msgspec.structs import asdict
 
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.fingerprint import Algorithm, file_digests, fingerprint
@@ -40,18 +39,16 @@ WITNESSED_LIBRARIES = (
 )
 
 
-class OutputFile(BaseModel):
+class OutputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file that a step wrote: its name relative to the step's folder, its size, its digest.
 
     The digest is `sha256:<64 hex digits>` for delivered files, `xxh3_128:<32 hex digits>` for files that only later
     steps read (engine/decisions/0004-two-digests.md).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
     size_bytes: int
-    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64}|xxh3_128:[0-9a-f]{32})$")]
+    digest: Annotated[str, msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64}|xxh3_128:[0-9a-f]{32})$")]
 
     @property
     def algorithm(self) -> Algorithm:
@@ -77,20 +74,15 @@ def output_file_and_blocks(path: Path, name: str, algorithm: Algorithm) -> tuple
     return OutputFile(name=name, size_bytes=path.stat().st_size, digest=f"{algorithm}:{digest}"), blocks
 
 
-@dataclass(
-    slots=True, unsafe_hash=True
-)  # a frozen one takes three times as long to create, and a build creates millions
-class InputReceipt:
+class InputReceipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A step that this one read from, and the digest its receipt had then."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     stage: str
     unit: str
     digest: str
 
 
-class Receipt(BaseModel):
+class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """The receipt of one step.
 
     `counts` are plain totals that the balance uses; `details` may hold anything else that is a function of the data
@@ -100,8 +92,6 @@ class Receipt(BaseModel):
     are, and `again` requests a rerun (again.py). `blocks` is the XXH3-128 of the outputs' block digests (blocks.py),
     `seal` that of the file's text without it: a receipt that was damaged or edited is invalid.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: str
     stage_version: int
@@ -130,7 +120,7 @@ class Receipt(BaseModel):
                 "stage": self.stage,
                 "counts": self.counts,
                 "details": self.details,
-                "outputs": [output.model_dump() for output in self.outputs],
+                "outputs": [asdict(output) for output in self.outputs],
             }
         )
 
@@ -141,9 +131,10 @@ class Receipt(BaseModel):
 
     def text(self) -> bytes:
         """The content of its file: JSON, sealed."""
-        values = self.model_dump(mode="json") | {"seal": ""}
+        values = {**msgspec.to_builtins(self, str_keys=True), "seal": ""}
         # json.dumps is slow with an indent (Python) and fast without (C); msgspec indents exactly as it would.
-        unsealed = format_json(json.dumps(values, sort_keys=True, ensure_ascii=False).encode(), indent=1) + b"\n"
+        text = json.dumps(values, sort_keys=True, ensure_ascii=False).encode()
+        unsealed = msgspec.json.format(text, indent=1) + b"\n"
         return unsealed.replace(_sealed_with(""), _sealed_with(xxhash.xxh3_128_hexdigest(unsealed)))
 
 
@@ -197,15 +188,21 @@ def _read(path: Path | str) -> bytes:
 
 def _parsed(kind: type[AnyReceipt], text: bytes, path: Path | str) -> AnyReceipt:
     try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
+        receipt: AnyReceipt = _decoder(kind).decode(text)
+    except msgspec.DecodeError as error:
         raise CorruptDataError(
             "a receipt cannot be read",
             where=path,
             expected="the JSON that the step wrote",
-            got=f"{error.error_count()} problems, first: {error.errors()[0]['loc']} {error.errors()[0]['msg']}",
+            got=error,
             next_step=f"remove the folder {Path(path).parent}; the step will run again",
         ) from error
+    return receipt
+
+
+@cache
+def _decoder(kind: type[Receipt]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
 
 
 def write_receipt(receipt: Receipt, folder: Path, *, finished_ns: int | None = None) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_receipt_that_lies_is_noticed_by_the_next_account_that_it_stands_in(
     build = open_build(built)
     build.run(*noticing)
     step = step_with(build, *lying)
-    lied = build.receipt(*step).model_copy(deep=True)
+    lied = deepcopy(build.receipt(*step))
     lie(lied)
     build.hold(lied)
     if account in OF_CONTENT:
