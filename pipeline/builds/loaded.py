@@ -5,18 +5,25 @@ Nothing here starts a thread, which a fork would lose.
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import orjson  # noqa: F401
 import zstandard  # noqa: F401
 
-import corpusmill.sources.plan  # noqa: F401
 import corpusmill.stages.graph  # noqa: F401
-from corpusmill.config import DatasetConfig
 from corpusmill.content_kernels import text_hashes
-from corpusmill.ledger.receipt import installed_versions
+from corpusmill.engine.planned import PlanReceipt
+from corpusmill.ledger.receipt import Receipt, installed_versions
+from corpusmill.section import Section
+from corpusmill.sources.plan import Plan
 
 installed_versions()  # reading them takes 10 to 20 ms
-DatasetConfig.model_rebuild()  # its schema takes 15 to 35 ms, else when the first configuration is read
+
+# What reads configurations, plans and receipts is else made when the first is read, in 20 to 40 ms.
+for section in Section.__subclasses__():
+    section.model_rebuild()
+for kind in (Plan, Receipt, PlanReceipt):
+    msgspec.json.Decoder(kind)
 
 _NOTHING = np.empty(0, np.uint64)
 text_hashes(np.empty(0, np.uint8), _NOTHING, _NOTHING)  # numba fills its tables when the first kernel is called

@@ -142,7 +142,7 @@ class Build:
         needs those of all shards.
         """
         digests = self._digests(stage, wanted)
-        return digests.decoded if digests and 2 * wanted > len(digests) else digests or {}
+        return digests.decoded if digests and 8 * wanted > len(digests) else digests or {}
 
     def _digests(self, stage: str, wanted: int) -> Digests | None:
         kept: Rollup | None = self._remembered.get(("rollup", stage))
