@@ -37,6 +37,7 @@ from corpusmill.work_folder.small import is_shared, write
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
+UNKNOWN = (StepMissingError, TypeError)  # the latter: settings that are not plain JSON
 Seen = tuple[int, int, int]
 """Inode, size in bytes and time of change in nanoseconds."""
 
@@ -88,7 +89,7 @@ def note_standings(build: Build) -> None:
         return
     for stage in build.graph.names:
         if build.keeps_rollup(stage) and not stands(build, stage):
-            with suppress(StepMissingError, CorruptDataError, FileNotFoundError):
+            with suppress(*UNKNOWN, CorruptDataError, FileNotFoundError):
                 _write(build, stage)
 
 
@@ -135,7 +136,7 @@ def _is_unchanged(build: Build, stage: str, noted: Standing) -> bool:
     try:
         if noted.made_from != _made_from(build, stage):
             return False
-    except StepMissingError:
+    except UNKNOWN:
         return False
     if noted.gave_back and not all(stands(build, later) for later in build.graph.between(stage, node.read_until)):
         return False

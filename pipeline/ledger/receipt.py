@@ -131,11 +131,19 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def text(self) -> bytes:
         """The content of its file: JSON, sealed."""
-        values = {**msgspec.to_builtins(self, str_keys=True), "seal": ""}
+        values = {**msgspec.to_builtins(self, str_keys=True, enc_hook=_plain), "seal": ""}
         # json.dumps is slow with an indent (Python) and fast without (C); msgspec indents exactly as it would.
         text = json.dumps(values, sort_keys=True, ensure_ascii=False).encode()
         unsealed = msgspec.json.format(text, indent=1) + b"\n"
         return unsealed.replace(_sealed_with(""), _sealed_with(xxhash.xxh3_128_hexdigest(unsealed)))
+
+
+def _plain(value: object) -> object:
+    """Numbers and texts of other classes, such as numpy.float64, as those that JSON has."""
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"a {type(value).__name__} cannot be written to a receipt")
 
 
 def _sealed_with(seal: str) -> bytes:

@@ -9,6 +9,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from corpusmill.errors import CorruptDataError, PermanentError, StorageFullError
@@ -66,6 +67,23 @@ def test_run_once_receipt_says_how_it_came_about(tmp_path) -> None:
     assert receipt.seconds >= 0
     assert receipt.peak_rss_bytes > 10 << 20
     assert [(item.stage, item.digest) for item in receipt.inputs] == [("download", "d" * 64)]
+
+
+def test_receipt_with_numbers_and_texts_of_other_classes_holds_plain_json(tmp_path) -> None:
+    class Word(str):
+        __slots__ = ()
+
+    details = {"share": np.float64(0.1), "word": Word("é"), "big": 2**70, "pairs": ((1, 2),), "by_number": {3: 4}}
+    receipt = read_receipt(run_once(STEP, tmp_path, lambda _folder: Outcome({"words": np.int64(7)}, details)))
+    plain = {"share": 0.1, "word": "é", "big": 2**70, "pairs": [[1, 2]], "by_number": {"3": 4}}
+    assert (receipt.counts, receipt.details) == ({"words": 7}, plain)
+    assert json.loads((STEP.folder(tmp_path) / RECEIPT_NAME).read_bytes())["details"] == plain
+
+
+def test_receipt_with_something_that_json_has_not_is_refused(tmp_path) -> None:
+    with pytest.raises(TypeError, match="complex"):
+        run_once(STEP, tmp_path, lambda _folder: Outcome({}, {"share": 1j}))
+    assert valid_receipt(STEP, tmp_path) is None
 
 
 def test_run_once_step_that_delivers_states_sha256(tmp_path) -> None:
