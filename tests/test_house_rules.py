@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger report stages"
     " storage tokens verify",
     "builds": "config content_kernels difference documents engine epochs errors fingerprint forgetting installed ledger"
-    " mirrored report sources stages steps storage tokens version work_folder",
+    " mirrored report section sources stages steps storage tokens version work_folder",
     "mixture": "datasets epochs errors export kernels report",
     "training": "datasets errors export lineage mixture stages",
     "reshuffle": "documents errors export shuffle slices storage tokens",

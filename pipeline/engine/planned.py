@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import Blocks, Receipt, read_receipt_as
+from corpusmill.ledger.receipt import UNREADABLE
 from corpusmill.work_folder.small import refresh
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def read_plan(plan_receipt: Path) -> Plan:
     text = read_planned(plan_receipt, name := "plan.json")
     try:
         return msgspec.json.decode(text, type=Plan)  # of ten thousand files in a third of pydantic's time
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise _of_another_version(plan_receipt, name, str(error)) from error
 
 

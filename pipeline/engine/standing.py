@@ -32,6 +32,7 @@ from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorruptDataError
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import RECEIPT_NAME, asked_again, size_of, valid_receipt
+from corpusmill.ledger.receipt import UNREADABLE
 from corpusmill.work_folder.small import is_shared, write
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _read(build: Build, stage: str) -> Standing | None:
         text = read_sealed(_path(build, stage))
     except FileNotFoundError:
         return None
-    with suppress(msgspec.DecodeError):  # of another version
+    with suppress(*UNREADABLE):  # of another version
         return msgspec.json.decode(text, type=Standing) if text is not None else None
     return None
 

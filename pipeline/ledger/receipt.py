@@ -20,6 +20,7 @@ from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.fingerprint import Algorithm, file_digests, fingerprint
 from corpusmill.version import __version__
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for odd JSON
 RECEIPT_NAME = "receipt.json"
 BLOCKS_NAME = ".blocks"  # beside it, see blocks.py
 
@@ -197,7 +198,7 @@ def _read(path: Path | str) -> bytes:
 def _parsed(kind: type[AnyReceipt], text: bytes, path: Path | str) -> AnyReceipt:
     try:
         receipt: AnyReceipt = _decoder(kind).decode(text)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptDataError(
             "a receipt cannot be read",
             where=path,

@@ -24,7 +24,6 @@ from corpusmill.errors import ConfigError, SourceError
 from corpusmill.ledger import RUN_LOCK, LockHeldError, held
 from corpusmill.stages.graph import open_build
 from corpusmill.storage import StoredFile
-from corpusmill.storage.local import LocalStore
 from corpusmill.verify import verify_build
 from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents, reused
@@ -201,11 +200,10 @@ def test_refresh_source_whose_change_nothing_shows_is_refused_with_the_cure_and_
 ) -> None:
     """On a file system without times of change."""
 
-    def stored(store: LocalStore, name: str) -> StoredFile:
-        size = Path(store.folder, name).stat().st_size
-        return StoredFile(name, f"{store.folder}/{name}", size, f"{size}-0")
+    def stored(name: str, path: Path, status: os.stat_result) -> StoredFile:
+        return StoredFile(name, str(path), status.st_size, f"{status.st_size}-0")
 
-    monkeypatch.setattr(LocalStore, "_stored", stored)
+    monkeypatch.setattr("corpusmill.storage.local._stored", stored)
     build(root)
     edit_in_place(root / "corpus" / "part1.jsonl")
     fields = {"source": {"paths": [str(root / "corpus")], "shard_bytes": 1, "id_field": "name"}}
