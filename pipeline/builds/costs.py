@@ -74,7 +74,7 @@ def _moved(last: Build, stage: str) -> tuple[int, int, int]:
     """(bytes that the steps of a stage read, that they wrote, that they gave back of these)."""
     if stands(last, stage):
         noted = last.standings[stage]
-        return noted.read_bytes, noted.written_bytes, noted.given_back_bytes
+        return last.total(stage, "bytes_read"), noted.written_bytes, noted.given_back_bytes
     receipts = _receipts(last, stage)
     return (
         sum(receipt.counts.get("bytes_read", 0) for receipt in receipts),

@@ -22,6 +22,7 @@ from corpusmill.ledger import (
     InputReceipt,
     Receipt,
     Step,
+    place_of,
     read_receipt,
     valid_receipt,
 )
@@ -290,7 +291,7 @@ class Build:
     def place(self, stage: str, unit: str) -> str:
         """The same of any step as text, finished or not; StepMissingError if an input has no valid receipt yet."""
         if stage in self.standings:
-            return self.standings[stage].steps[unit].place(self.home(stage), stage, unit)
+            return place_of(self.home(stage), stage, unit, self.standings[stage].steps[unit].fingerprint)
         return self.step(stage, unit).place(self.home(stage))
 
     def total(self, stage: str, count: str) -> int:

@@ -1,19 +1,19 @@
 """Standings: a stage whose every step is as it was when a build last ended, found by stat calls.
 
-To see that one finished step is still valid means to compute its fingerprint, to read its receipt and to look at its
-outputs. A hundred thousand steps take a minute, and next to nothing has changed. So a build that ends notes for each
-stage what the fingerprints were computed from, the fingerprints, and what the file system says of receipts and outputs.
+Checking one finished step means computing its fingerprint, reading its receipt and looking at its outputs; for a
+hundred thousand steps, of which usually none has changed, `plan` took 39 s. So a build that ends notes for each stage
+what the fingerprints were computed from, the fingerprints, and what the file system says of receipts and outputs.
 `stands` compares: a stage with any difference is looked at step by step, as without a note.
 
     plan/<plan>/.rollup-<stage>.standing     the seal, a line feed, and JSON (Standing)
 
 What must be equal: the stage's version, its units, their settings and the names of their inputs (`made_from`); the
-digests of all receipts of the stages that it reads; of each receipt inode, size and time of change, which no program
-can set; of each output its size. No step may be marked to run again, and if files were given back, their readers stand,
-too. A note is trusted as a rollup is, and goes with it: when a receipt is new or changes. There are none in a bucket,
+digests of all receipts of the stages that it reads; of each receipt inode, size and time of change (st_ctime, which no
+call sets); of each output its size. No step may be marked to run again, and if files were given back, their readers
+stand, too. A note is trusted as a rollup is, and goes with it: when a receipt is new or changes. There are none in a bucket,
 whose receipts have no inodes.
 
-Price: 30 microseconds a step, and 200 bytes in the note.
+Price: 50 to 60 microseconds of CPU a step, and 155 bytes in the note; to note a stage reads all its receipts once more.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from corpusmill.engine.reclaim import LATER
 from corpusmill.engine.rollup import ROLLUP, STANDING, read_sealed, sealed
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorruptDataError
-from corpusmill.fingerprint import FOLDER_DIGITS
-from corpusmill.ledger import RECEIPT_NAME, asked_again, size_of, valid_receipt
+from corpusmill.ledger import RECEIPT_NAME, asked_again, place_of, size_of, valid_receipt
 from corpusmill.ledger.receipt import UNREADABLE
 from corpusmill.work_folder.small import is_shared, write
 
@@ -50,21 +49,16 @@ class NotedStep(msgspec.Struct, frozen=True, array_like=True):
     receipt: Seen
     outputs: dict[str, int]
 
-    def place(self, home: Path, stage: str, unit: str) -> str:
-        """The step's folder, as Step.place gives it."""
-        return f"{home}/{stage}/{unit}-{self.fingerprint[:FOLDER_DIGITS]}"
-
 
 class Standing(msgspec.Struct, frozen=True):
     """A stage as it was, with its steps by unit.
 
-    `read_bytes` and `written_bytes` are those of all its steps, `given_back_bytes` of what was deleted since.
+    `written_bytes`: of all outputs of its steps; `given_back_bytes`: of those that were deleted since.
     """
 
     made_from: str
     steps: dict[str, NotedStep]
     gave_back: bool
-    read_bytes: int
     written_bytes: int
     given_back_bytes: int
 
@@ -90,13 +84,13 @@ def note_standings(build: Build) -> None:
         return
     for stage in build.graph.names:
         if build.keeps_rollup(stage) and not stands(build, stage):
-            with suppress(*UNKNOWN, CorruptDataError, FileNotFoundError):
+            with suppress(*UNKNOWN, CorruptDataError, OSError):  # it only saves time
                 _write(build, stage)
 
 
 def _write(build: Build, stage: str) -> None:
     steps: dict[str, NotedStep] = {}
-    read_bytes = written_bytes = given_back_bytes = 0
+    written_bytes = given_back_bytes = 0
     gave_back = False
     for unit in build.units(stage):
         step = build.step(stage, unit)
@@ -108,14 +102,12 @@ def _write(build: Build, stage: str) -> None:
         sizes = {output.name: output.size_bytes for output in receipt.outputs if output.name not in receipt.given_back}
         steps[unit] = NotedStep(step.fingerprint(), seen, sizes)
         gave_back |= bool(receipt.given_back)
-        read_bytes += receipt.counts.get("bytes_read", 0)
         written_bytes += receipt.written_bytes()
         given_back_bytes += receipt.written_bytes(receipt.given_back)
     made_from = _made_from(build, stage)
     build.rollup(stage)  # of which later stages are made
-    noted = Standing(made_from, steps, gave_back, read_bytes, written_bytes, given_back_bytes)
-    with suppress(OSError):  # it only saves time
-        write(_path(build, stage), sealed(msgspec.json.encode(noted)))
+    noted = Standing(made_from, steps, gave_back, written_bytes, given_back_bytes)
+    write(_path(build, stage), sealed(msgspec.json.encode(noted)))
 
 
 def _path(build: Build, stage: str) -> Path:
@@ -145,7 +137,9 @@ def _is_unchanged(build: Build, stage: str, noted: Standing) -> bool:
     if (home / stage / LATER).exists():  # its files are to be deleted as soon as a step runs
         return False
     try:
-        return all(_is_as_noted(step.place(home, stage, unit), step) for unit, step in noted.steps.items())
+        return all(
+            _is_as_noted(place_of(home, stage, unit, step.fingerprint), step) for unit, step in noted.steps.items()
+        )
     except OSError:
         return False
 
@@ -153,8 +147,7 @@ def _is_unchanged(build: Build, stage: str, noted: Standing) -> bool:
 def _is_as_noted(place: str, noted: NotedStep) -> bool:
     if _seen(f"{place}/{RECEIPT_NAME}") != noted.receipt or asked_again(place):
         return False
-    # all() of a generator takes twice as long
-    return [size_of(f"{place}/{name}") for name in noted.outputs] == list(noted.outputs.values())
+    return all(size_of(f"{place}/{name}") == size for name, size in noted.outputs.items())
 
 
 def _seen(path: str) -> Seen:

@@ -36,7 +36,7 @@ from corpusmill.ledger.blocks import Blocks, DamagedStepError
 from corpusmill.ledger.cached import let_go
 from corpusmill.ledger.given_back import give_back, nobody_reading, reading
 from corpusmill.ledger.lock import LOCK_NAME, RUN_LOCK, LockHeldError, held, held_by
-from corpusmill.ledger.once import Outcome, Step, peak_memory_bytes, run_once, size_of, valid_receipt
+from corpusmill.ledger.once import Outcome, Step, peak_memory_bytes, place_of, run_once, size_of, valid_receipt
 from corpusmill.ledger.receipt import (
     RECEIPT_NAME,
     InputReceipt,
@@ -70,6 +70,7 @@ __all__ = [
     "nobody_reading",
     "output_file",
     "peak_memory_bytes",
+    "place_of",
     "read_receipt",
     "read_receipt_as",
     "reading",

@@ -81,7 +81,12 @@ class Step:
 
     def place(self, work: Path) -> str:
         """The same as text, since building a Path takes as long as a stat call."""
-        return f"{work}/{self.stage}/{self.unit}-{self.fingerprint()[:FOLDER_DIGITS]}"
+        return place_of(work, self.stage, self.unit, self.fingerprint())
+
+
+def place_of(work: Path, stage: str, unit: str, fingerprint: str) -> str:
+    """Step.place of a step with this fingerprint."""
+    return f"{work}/{stage}/{unit}-{fingerprint[:FOLDER_DIGITS]}"
 
 
 @dataclass(frozen=True)

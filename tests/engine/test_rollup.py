@@ -116,6 +116,7 @@ def test_rollup_with_one_byte_changed_is_never_believed(tmp_path_factory: pytest
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     (folder / ".rollup-index").write_bytes(whole)
     assert read_rollup(folder, "index", units) is None
+    assert not (folder / ".rollup-index").exists()
     write_rollup(rollup, folder, "index")
     assert read_rollup(folder, "index", units[::-1]) is None
 

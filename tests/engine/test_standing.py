@@ -17,7 +17,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import Graph
-from corpusmill.engine.preview import StepPreview, preview
+from corpusmill.engine.preview import preview
 from corpusmill.engine.rollup import read_sealed, sealed
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.stage import StepName
@@ -73,10 +73,6 @@ def standing(build: Build) -> set[str]:
     return {stage for stage in build.graph.names if stands(build, stage)}
 
 
-def rows(build: Build) -> list[StepPreview]:
-    return preview(build)
-
-
 def test_every_stage_stands_after_a_build_and_names_the_folders_of_its_steps(built: Build) -> None:
     assert standing(built) == set(GRAPH.names)
     slow = open_build(built.plan_receipt)
@@ -90,11 +86,11 @@ def test_unchanged_build_computes_no_fingerprint_of_a_stage_that_stands(
     built: Build, config: DatasetConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: set[str] = set()
-    found = Build._find_step
+    original = Build._find_step
 
     def find_step(build: Build, stage: Any, unit: str) -> Any:
         looked_at.add(stage.name)
-        return found(build, stage, unit)
+        return original(build, stage, unit)
 
     monkeypatch.setattr(Build, "_find_step", find_step)
     assert all(row.fate == "reuse" for row in preview(open_build(built.plan_receipt)) if GRAPH[row.stage].reuse)
@@ -153,8 +149,8 @@ def test_stage_with_a_changed_step_does_not_stand_and_is_previewed_as_without_no
     CHANGES[change](built, (stage, built.units(stage)[-1]))
     changed = open_build(built.plan_receipt)
     assert stage not in standing(changed)
-    with_notes = rows(changed)
-    assert with_notes == rows(without_notes(built))
+    with_notes = preview(changed)
+    assert with_notes == preview(without_notes(built))
     build_dataset(config, workers=1)
     again = open_build(built.plan_receipt)
     assert again.receipt("manifest", "dataset").digest == before
@@ -164,7 +160,7 @@ def test_stage_with_a_changed_step_does_not_stand_and_is_previewed_as_without_no
 
 
 def other(graph: Graph, stage: str, **values: Any) -> Graph:
-    return Graph(replace(one, **values) if one.name == stage else one for one in graph)
+    return Graph(replace(node, **values) if node.name == stage else node for node in graph)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +177,8 @@ def test_stage_of_other_version_settings_or_inputs_does_not_stand(built: Build, 
     changed = RunnableBuild(built.plan_receipt, graph)
     assert "download" in standing(changed)
     assert "index" not in standing(changed)
-    with_notes = rows(changed)
-    assert with_notes == rows(without_notes(built, graph))
+    with_notes = preview(changed)
+    assert with_notes == preview(without_notes(built, graph))
 
 
 def test_stage_whose_inputs_have_other_digests_does_not_stand(built: Build) -> None:
@@ -230,7 +226,7 @@ def test_receipt_damaged_without_a_trace_runs_its_step_again(built: Build, confi
     assert standing(open_build(built.plan_receipt)) == set(GRAPH.names)
 
 
-def test_accounts_of_a_stage_that_stands_are_checked(built: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accounts_of_a_stage_that_stands_are_checked(built: Build) -> None:
     def checks(_build: Build, unit: str, _receipt: Receipt) -> list[Check]:
         return [Check("lines", (("in", 1),), (("out", 1 + (unit == "00002")),))]
 
