@@ -10,8 +10,8 @@ what the fingerprints were computed from, the fingerprints, and what the file sy
 What must be equal: the stage's version, its units, their settings and the names of their inputs (`made_from`); the
 digests of all receipts of the stages that it reads; of each receipt inode, size and time of change (st_ctime, which no
 call sets); of each output its size. No step may be marked to run again, and if files were given back, their readers
-stand, too. A note is trusted as a rollup is, and goes with it: when a receipt is new or changes. There are none in a bucket,
-whose receipts have no inodes.
+stand, too. A note is trusted as a rollup is, and goes with it: when a receipt is new or changes. There are none in a
+bucket, whose receipts have no inodes.
 
 Price: 50 to 60 microseconds of CPU a step, and 155 bytes in the note; to note a stage reads all its receipts once more.
 """
