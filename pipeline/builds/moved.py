@@ -56,7 +56,7 @@ def moved_by(build: Build, shards: int, times: Callable[[str], float] = lambda _
             each = times(name) / units[name]
             written += units[name] * (STEP_REQUESTS + 1 + sum(_puts(size * each) for size in _sizes(receipt)))
             written_bytes += times(name) * sum(_sizes(receipt))
-        for stage, unit in {(item.stage, item.unit) for receipt in of_stage for item in receipt.inputs}:
+        for stage, unit in {step for receipt in of_stage for step in build.inputs(name, receipt.unit)}:
             if (origin := receipts.get((stage, unit))) is not None:  # the plan is not of a stage
                 each = times(stage) / units[stage]
                 read += units[stage] * (2 + sum(max(1, math.ceil(size * each / PART_BYTES)) for size in _sizes(origin)))

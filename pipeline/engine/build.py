@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from corpusmill.engine.planned import read_config, read_plan
 from corpusmill.engine.reclaim import is_settled
 from corpusmill.engine.rollup import Digests, Rollup, read_rollup, roll_up, write_rollup
-from corpusmill.engine.stage import Stage, StepMissingError, StepName
+from corpusmill.engine.stage import MANY, Stage, StepMissingError, StepName
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.ledger import (
     RECEIPT_NAME,
@@ -120,32 +121,59 @@ class Build:
         inputs = self._with_digests(names)
         return Step(stage.name, stage.version, unit, stage.settings(self, unit), inputs)
 
+    def inputs(self, stage: str, unit: str) -> list[StepName]:
+        """The steps that one reads from, each by its own name."""
+        return [(name, of) for name, named in self.graph[stage].inputs(self, unit) for of in self.named(name, named)]
+
+    def named(self, stage: str, unit: str) -> list[str]:
+        """The units that an input's unit names: one, or all that begin so (see MANY)."""
+        if not unit.endswith(MANY):
+            return [unit]
+        beginning = unit.removesuffix(MANY)
+        return self.remembered(
+            ("named", stage, unit), lambda: [of for of in self.units(stage) if of.startswith(beginning)]
+        )
+
     def _with_digests(self, inputs: list[StepName]) -> tuple[InputReceipt, ...]:
         rolled = self.rolled_inputs(inputs)
         if self._missing is None:
             for name, of in dict(inputs).items():
                 # The last of many inputs usually finishes last: while it is missing, no other is read.
-                if of not in rolled[name]:
-                    self.receipt(name, of)
-        return tuple(
-            InputReceipt(name, of, rolled[name].get(of) or self.receipt(name, of).digest) for name, of in inputs
-        )
+                last, digests = self.named(name, of)[-1], rolled[name]
+                if digests is None or last not in digests:
+                    self.receipt(name, last)
 
-    def rolled_inputs(self, inputs: list[StepName]) -> dict[str, Mapping[str, str]]:
-        """For each stage among the inputs, {unit: digest} of all its receipts; empty if it has no rollup."""
+        def digest(stage: str, unit: str) -> str:
+            if unit.endswith(MANY):
+                return self.digest_of_many(stage, unit)
+            digests = rolled[stage]
+            return (digests and digests.get(unit)) or self.receipt(stage, unit).digest
+
+        return tuple(InputReceipt(name, of, digest(name, of)) for name, of in inputs)
+
+    def digest_of_many(self, stage: str, unit: str) -> str:
+        """The sha256 of the digests of all receipts that an input names (see MANY), 32 bytes each, in order."""
+
+        def find_digest() -> str:
+            units = self.named(stage, unit)
+            digests = self._digests(stage, len(units))
+            if digests is not None:
+                return hashlib.sha256(digests.of(units)).hexdigest()
+            return hashlib.sha256(b"".join(bytes.fromhex(self.receipt(stage, of).digest) for of in units)).hexdigest()
+
+        return self.remembered(("digest", stage, unit), find_digest)
+
+    def rolled_inputs(self, inputs: list[StepName]) -> dict[str, Digests | None]:
+        """For each stage among the inputs, the digests of all its receipts; None if it has no rollup."""
         wanted: dict[str, int] = {}
-        for name, _ in inputs:  # a Counter takes five times as long
-            wanted[name] = wanted.get(name, 0) + 1
-        return {name: self._rolled(name, number) for name, number in wanted.items()}
-
-    def _rolled(self, stage: str, wanted: int) -> Mapping[str, str]:
-        """{unit: digest}. A missing rollup is made if at least half of its receipts are wanted and all exist: a cell
-        needs those of all shards.
-        """
-        digests = self._digests(stage, wanted)
-        return digests.decoded if digests and 8 * wanted > len(digests) else digests or {}
+        for name, of in inputs:  # a Counter takes five times as long
+            wanted[name] = wanted.get(name, 0) + len(self.named(name, of))
+        return {name: self._digests(name, number) for name, number in wanted.items()}
 
     def _digests(self, stage: str, wanted: int) -> Digests | None:
+        """A missing rollup is made if at least half of its receipts are wanted and all exist: a cell needs those of all
+        shards.
+        """
         kept: Rollup | None = self._remembered.get(("rollup", stage))
         if kept is None and stage not in (self._unrolled or ()):
             kept = self._read_rollup(stage)
@@ -333,6 +361,7 @@ class StepView(Build):
         self._build = build
         self._step = step
         self._inputs = {(receipt.stage, receipt.unit) for receipt in step.inputs}
+        self._whole = {stage: unit.removesuffix(MANY) for stage, unit in self._inputs if unit.endswith(MANY)}
         self.config, self.plan = build.config, build.plan
 
     def units(self, stage: str) -> list[str]:
@@ -351,7 +380,7 @@ class StepView(Build):
         return self._build.rollup(stage)
 
     def _require_declared(self, stage: str, unit: str) -> None:
-        if (stage, unit) not in self._inputs:
+        if (stage, unit) not in self._inputs and not (stage in self._whole and unit.startswith(self._whole[stage])):
             raise UndeclaredInputError(
                 f"{self._step.stage} {self._step.unit} reads from a step that is not among its inputs",
                 expected=f"one of its {len(self._inputs):,} inputs",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from corpusmill.engine.build import Build
-from corpusmill.engine.stage import StepMissingError
+from corpusmill.engine.stage import MANY, StepMissingError
 from corpusmill.engine.standing import stands
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import RECEIPT_NAME, Receipt, Step, asked_again
@@ -128,8 +128,13 @@ def _difference(name: str, earlier: object, now: object) -> str:
 def _changed_inputs(earlier: Receipt, step: Step) -> list[str]:
     before = {(receipt.stage, receipt.unit): receipt.digest for receipt in earlier.inputs}
     now = {(receipt.stage, receipt.unit): receipt.digest for receipt in step.inputs}
-    changed = [f"{stage} {unit}" for (stage, unit), digest in now.items() if before.get((stage, unit)) != digest]
-    return changed + [f"{stage} {unit} is gone" for stage, unit in before.keys() - now.keys()]
+    changed = [_named(*name) for name, digest in now.items() if before.get(name) != digest]
+    return changed + [f"{_named(*name)} is gone" for name in sorted(before.keys() - now.keys())]
+
+
+def _named(stage: str, unit: str) -> str:
+    """An input, for people: of many, which of them changed is not known."""
+    return f"{stage} {unit.removesuffix(MANY)}".rstrip(" -") if unit.endswith(MANY) else f"{stage} {unit}"
 
 
 def render_preview(steps: list[StepPreview]) -> str:

@@ -76,7 +76,7 @@ def _find_readers(build: Build, stage: str) -> dict[str, list[StepName]]:
     readers: dict[str, list[StepName]] = {unit: [] for unit in build.units(stage)}
     for later in build.graph.between(stage, build.graph[stage].read_until):
         for unit in build.units(later):
-            for name, of in build.graph[later].inputs(build, unit):
+            for name, of in build.inputs(later, unit):
                 if name == stage:
                     readers[of].append((later, unit))
     return readers
@@ -103,7 +103,7 @@ def reclaim_after(build: Build, stage: str, unit: str) -> None:
     if build.config.reclaim != "eager":
         return
     candidates: dict[str, list[str]] = {}
-    for name, of in (*build.graph[stage].inputs(build, unit), (stage, unit)):
+    for name, of in (*build.inputs(stage, unit), (stage, unit)):
         if build.graph[name].reclaimed:
             candidates.setdefault(name, []).append(of)
     for name, units in candidates.items():

@@ -55,12 +55,11 @@ class Digests(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._units)
 
-    @cached_property
-    def decoded(self) -> dict[str, str]:
-        """The same as a dictionary, for those who need most of them."""
-        digits = self.raw.hex()
-        width = 2 * DIGEST_BYTES
-        return {unit: digits[width * at : width * (at + 1)] for at, unit in enumerate(self._units)}
+    def of(self, units: list[str]) -> bytes:
+        """The digests of some units, given in their order, as bytes behind each other."""
+        if len(units) == len(self._units):
+            return self.raw
+        return b"".join(self.raw[self._place[unit] : self._place[unit] + DIGEST_BYTES] for unit in units)
 
 
 @dataclass(frozen=True)

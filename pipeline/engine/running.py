@@ -114,7 +114,7 @@ class RunnableBuild(Build):
             log.warning("%s %s runs again: %s", *damaged, error)
             self.run(*damaged, verify=True)
             return
-        beside = [made_by for made_by in self.graph[stage].inputs(self, unit) if made_by[0] == damaged[0]]
+        beside = [made_by for made_by in self.inputs(stage, unit) if made_by[0] == damaged[0]]
         for made_by in dict.fromkeys([damaged, *beside]):
             if self.receipt(*made_by).given_back:
                 self.make_whole(*made_by)
@@ -130,7 +130,7 @@ class RunnableBuild(Build):
         waiting = [(stage, unit)]
         while waiting:
             name, of = waiting.pop()
-            fresh = set(self.graph[name].inputs(self, of)) - inputs
+            fresh = set(self.inputs(name, of)) - inputs
             inputs |= fresh
             waiting += fresh
         return inputs

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from corpusmill.report.facts import Flow
 
 EVERY_OTHER = ("*",)  # Stage.after of the stage that comes last
+MANY = "*"  # the end of an input's unit that names all units of its stage that begin so
 
 StepName = tuple[str, str]
 """(stage, unit)"""
@@ -86,7 +87,7 @@ class Stage:
     `units`         the names of its units; or `units_of` names a stage that has the same ones
     `units_after`   the stages whose receipts determine the units; empty if the plan does
     `per_shard`     its units are shards, or end in `-<shard>`: a single shard can be reprocessed
-    `inputs`        the steps whose outputs a unit reads
+    `inputs`        the steps whose outputs a unit reads; all those of a stage are one input (`whole`)
     `settings`      everything else that can change its bytes
 
     What it does:
@@ -156,5 +157,13 @@ class Stage:
 
 
 def every(build: Build, stage: str) -> list[StepName]:
-    """All steps of a stage, as inputs."""
+    """All steps of a stage."""
     return [(stage, unit) for unit in build.units(stage)]
+
+
+def whole(build: Build, *stages: str, kind: str = "") -> list[StepName]:
+    """All steps of these stages whose units begin with `kind`, as inputs: one for each stage that has any.
+
+    Its digest is that of all their receipts' digests, so that a step with 50,000 inputs takes no longer to open.
+    """
+    return [(stage, f"{kind}{MANY}") for stage in stages if build.named(stage, f"{kind}{MANY}")]

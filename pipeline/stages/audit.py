@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.errors import CorruptDataError, VerificationError
 from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
 from corpusmill.stages.index import final_stage
@@ -55,7 +55,7 @@ def sampled_documents(build: Build, shard: str) -> int:
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if unit == DATASET:
-        return every(build, "tokenize")
+        return whole(build, "tokenize")
     removing = build.config.dedup.mode == "remove"
     read = ["tokenize", final_stage(build, unit), *([cuts_stage(build)] if removing else [])]
     return [(stage, unit) for stage in dict.fromkeys(read)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import sections_of, settings, text_of, units
 from corpusmill.stages.reference import text_step
@@ -41,7 +41,7 @@ STAGE = Stage(
     per_shard=True,
     group="find_ranges",
     units=units,
-    inputs=lambda build, shard: [text_step(build, shard), *every(build, "settle")],
+    inputs=lambda build, shard: [text_step(build, shard), *whole(build, "settle")],
     settings=settings,
     run=_run,
     recount=_recount,

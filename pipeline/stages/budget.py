@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.epochs import MOST_EPOCHS, parse_amount
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.ledger import Outcome
@@ -222,7 +222,7 @@ STAGE = Stage(
     after=("audit",),
     unit_word="dataset",
     units=lambda build: [UNIT] if build.config.budget else [],
-    inputs=lambda build, _unit: every(build, "tokenize"),
+    inputs=lambda build, _unit: whole(build, "tokenize"),
     settings=_settings,
     run=_run,
     recount=_recount,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.ledger import Outcome
 from corpusmill.stages.reference import index_step, place_of, text_step
 
@@ -48,7 +48,7 @@ def units(build: Build) -> list[str]:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     anchors = [index_step(build, shard)] if build.config.wants_windows else []
-    return [text_step(build, shard), *anchors, *every(build, "shared")]
+    return [text_step(build, shard), *anchors, *whole(build, "shared")]
 
 
 def settings(build: Build, shard: str) -> dict[str, Any]:

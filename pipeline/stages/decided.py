@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Stage, every
+from corpusmill.engine.stage import Stage, whole
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.decisions import decisions_called
@@ -71,7 +71,7 @@ STAGE = Stage(
     after=("join",),
     unit_word="source",
     units=_units,
-    inputs=lambda build, unit: [("decisions", unit), *every(build, "join")],
+    inputs=lambda build, unit: [("decisions", unit), *whole(build, "join")],
     settings=_settings,
     run=_run,
     checks=_checks,

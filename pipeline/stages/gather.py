@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.content import add_up
-from corpusmill.engine.stage import Recount, Stage
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages import scatter
 from corpusmill.stages.budget import shown_total
@@ -57,7 +57,7 @@ def _units(build: Build) -> list[str]:
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if scatter.in_source_order(build):
         return [("scatter", unit)]
-    return [("scatter", unit_name) for unit_name in scattered_units(build, scatter.split_unit(unit)[0])]
+    return whole(build, "scatter", kind=f"{scatter.split_unit(unit)[0]}-")
 
 
 def _settings(_build: Build, unit: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     from corpusmill.shuffle.scatter import open_scattered
 
     _, cell = scatter.split_unit(unit)
-    scattered = [build.blocks(stage, of) for stage, of in _inputs(build, unit)]
+    scattered = [build.blocks(stage, of) for stage, of in build.inputs("gather", unit)]
     if scatter.in_source_order(build):
         gathered = gather_shard(open_scattered(scattered[0].folder, 0, scattered[0].open), cell, folder)
     else:

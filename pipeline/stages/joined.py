@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import FORGOTTEN
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.ledger import Outcome
 from corpusmill.stages.decisions import decisions_called
 from corpusmill.stages.parts import file_of_part, shards_before
@@ -55,7 +55,7 @@ def _by_line(build: Build) -> list[str]:
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     before = shards_before(build, int(shard)) if _by_line(build) else []
-    return [("index", shard), *(("index", f"{number:05d}") for number in before), *every(build, "decisions")]
+    return [("index", shard), *(("index", f"{number:05d}") for number in before), *whole(build, "decisions")]
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.answered import GONE_BYTES, dropped_by_reason
 from corpusmill.stages.index import text_stage
@@ -30,7 +30,7 @@ def _units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    return [(text_stage(build, shard), shard), ("union", shard), ("refine", shard), *every(build, "match")]
+    return [(text_stage(build, shard), shard), ("union", shard), ("refine", shard), *whole(build, "match")]
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:

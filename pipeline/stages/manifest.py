@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.content import NOTHING, ContentSum
-from corpusmill.engine.stage import Recount, Stage, StepName, every
+from corpusmill.engine.stage import Recount, Stage, StepName, every, whole
 from corpusmill.errors import BalanceError
 from corpusmill.fingerprint import file_digest
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
@@ -97,7 +97,7 @@ def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
     read = ["export", "writeback", "filter", "decontaminate", "refine", "lost"]
     read += ["gather", "scatter", "budget", "tokenize", "audit"]
     read += card_inputs(build) if build.config.card else []
-    return [step for stage in dict.fromkeys(read) for step in every(build, stage)]
+    return whole(build, *dict.fromkeys(read))
 
 
 def _settings(build: Build, _unit: str) -> dict[str, Any]:

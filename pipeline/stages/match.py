@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of, windows_settings
-from corpusmill.stages.reference import all_shards, every_answer, every_index, is_reference, numbers, of_unit, text_step
+from corpusmill.stages.reference import (
+    all_shards,
+    every_answer,
+    every_index,
+    is_reference,
+    numbers,
+    of_unit,
+    text_step,
+    whole_answer,
+    whole_index,
+)
 from corpusmill.stages.shared import MINIMUM_PARTITIONS, partition_names
 
 if TYPE_CHECKING:
@@ -34,8 +44,8 @@ def _units(build: Build) -> list[str]:
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
     if build.config.index.method == "suffix_array":
-        return [*(text_step(build, shard) for shard in all_shards(build)), *every_index(build)]
-    return [("shared", unit), ("settle", unit), *every_answer(build, "border")]
+        return [*(text_step(build, shard) for shard in all_shards(build)), *whole_index(build)]
+    return [("shared", unit), ("settle", unit), *whole_answer(build, "border")]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:

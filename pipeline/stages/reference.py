@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import ReferenceConfig, SourceConfig
-from corpusmill.engine.stage import Recount, Stage, StepName
+from corpusmill.engine.stage import Recount, Stage, StepName, whole
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, read_source, streamed_copy
 from corpusmill.sources.plan import plain
@@ -74,18 +74,31 @@ def text_step(build: Build, shard: str) -> StepName:
 
 def index_step(build: Build, shard: str) -> StepName:
     """The step that holds the anchors, or the suffix array, of one of all shards."""
-    own = "suffix_array" if build.config.index.method == "suffix_array" else "anchor"
-    return ("reference_index" if is_reference(shard) else own, shard)
+    return ("reference_index" if is_reference(shard) else _own_index(build), shard)
+
+
+def _own_index(build: Build) -> str:
+    return "suffix_array" if build.config.index.method == "suffix_array" else "anchor"
 
 
 def every_index(build: Build) -> list[StepName]:
-    """The steps that hold the anchors, or the suffix arrays, of all shards, as inputs."""
+    """The steps that hold the anchors, or the suffix arrays, of all shards."""
     return [index_step(build, shard) for shard in all_shards(build)]
+
+
+def whole_index(build: Build) -> list[StepName]:
+    """The same as inputs."""
+    return whole(build, "reference_index", _own_index(build))
 
 
 def every_answer(build: Build, stage: str) -> list[StepName]:
     """The steps in which all shards answer: those of `context` or `border`, and of references."""
     return [(f"reference_{stage}" if is_reference(shard) else stage, shard) for shard in all_shards(build)]
+
+
+def whole_answer(build: Build, stage: str) -> list[StepName]:
+    """The same as inputs."""
+    return whole(build, f"reference_{stage}", stage)
 
 
 def of_unit(build: Build, unit: str) -> tuple[ReferenceConfig, Reference, list[SourceFile]]:

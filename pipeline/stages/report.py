@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import FORGOTTEN
 from corpusmill.engine.runs import mark_delivered
-from corpusmill.engine.stage import EVERY_OTHER, Recount, Stage, every
+from corpusmill.engine.stage import EVERY_OTHER, Recount, Stage, whole
 from corpusmill.fingerprint import fingerprint
 from corpusmill.ledger import Outcome
 from corpusmill.stages.description import version_of
@@ -32,7 +32,7 @@ HTML, SUMMARY = "report.html", "summary.json"
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    return every(build, "upload")
+    return whole(build, "upload")
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:

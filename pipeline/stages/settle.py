@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Outcome
 from corpusmill.stages.context import PERIODS, sections_of, windows_settings
-from corpusmill.stages.reference import every_answer, every_index
+from corpusmill.stages.reference import every_answer, every_index, whole_answer, whole_index
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 
 def _inputs(build: Build, unit: str) -> list[tuple[str, str]]:
-    anchors = every_index(build) if _adds_repeats(build, unit) else []
-    return [("shared", unit), *anchors, *every_answer(build, "context")]
+    anchors = whole_index(build) if _adds_repeats(build, unit) else []
+    return [("shared", unit), *anchors, *whole_answer(build, "context")]
 
 
 def _adds_repeats(build: Build, unit: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import Outcome
-from corpusmill.stages.reference import all_shards, every_index, index_step
+from corpusmill.stages.reference import all_shards, index_step, whole_index
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -100,7 +100,7 @@ STAGE = Stage(
     group="find_ranges",
     unit_word="partition",
     units=_units,
-    inputs=lambda build, _unit: every_index(build),
+    inputs=lambda build, _unit: whole_index(build),
     settings=_settings,
     run=_run,
     recount=_recount,

@@ -94,7 +94,7 @@ def shard_table(build: Build) -> ShardTable:
     """Every shard's row and every step's digest; stages that run every time have no comparable digest."""
     stages = [stage.name for stage in build.graph if stage.reuse]
     receipts = {stage: {unit: build.receipt(stage, unit) for unit in build.units(stage)} for stage in stages}
-    digests = {stage: build.rollup(stage).digests.decoded for stage in stages}
+    digests = {stage: dict(build.rollup(stage).digests) for stage in stages}
     steps: dict[str, dict[str, StepFacts]] = {shard: {} for shard in build.plan.shard_names()}
     for stage in build.graph.per_shard:
         for unit, receipt in receipts[stage].items():

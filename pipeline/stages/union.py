@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.errors import visible
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of
@@ -36,7 +36,7 @@ REMOVE_RANGES, CUT_RANGES, REFERENCE_RANGES = "remove_ranges", "cut_ranges", "re
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     anchors = [("anchor", shard)] if build.plan.references and build.units("anchor") else []
-    return [(text_stage(build, shard), shard), *anchors, *every(build, "match")]
+    return [(text_stage(build, shard), shard), *anchors, *whole(build, "match")]
 
 
 def _units(build: Build) -> list[str]:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import DatasetConfig, absolute, dataset_folder, version_folder
 from corpusmill.engine.runs import why_latest_stays
-from corpusmill.engine.stage import Recount, Stage, every
+from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.errors import CorpusmillError, VerificationError
 from corpusmill.ledger import Outcome, OutputFile
 from corpusmill.sources.copies import count_traffic
@@ -71,7 +71,7 @@ def _units(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, _unit: str) -> list[tuple[str, str]]:
-    return [*every(build, "export"), *every(build, "writeback"), ("manifest", UNIT)]
+    return [*whole(build, "export", "writeback"), ("manifest", UNIT)]
 
 
 def _settings(build: Build, unit: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.engine.build import Build
-from corpusmill.engine.stage import StepName
+from corpusmill.engine.stage import MANY
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step, read_receipt
 from corpusmill.verify.finding import DAMAGE, Finding, finding_of
@@ -58,7 +58,6 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
     `build` must not search for receipts itself (see Build's `find_receipt`).
     """
     steps: list[StepFolder] = []
-    digests: dict[StepName, str] = {}
     elsewhere: set[InputReceipt] = set()
     whole, why = True, None
     for stage in build.graph.names:
@@ -72,15 +71,23 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
                 if folder not in {step.folder for step in located}
             ]
             others = [open_folder(stage, _unit_of(folder), folder) for folder in here]
-            located += _behind({step.unit for step in located}, others, digests, elsewhere)
+            located += _behind(build, {step.unit for step in located}, others, elsewhere)
         for receipt in (step.receipt for step in located if step.receipt):
             build.hold(receipt)
-            digests[stage, receipt.unit] = receipt.digest
         steps += located
     known = {(step.stage, step.unit) for step in steps}
-    named = {(receipt.stage, receipt.unit) for step in steps if step.receipt for receipt in step.receipt.inputs}
+    inputs = {(receipt.stage, receipt.unit) for step in steps if step.receipt for receipt in step.receipt.inputs}
+    named = {(name, unit) for name, of in inputs for unit in _named(build, name, of)}
     lost = [open_folder(stage, unit, build.home(stage) / stage / f"{unit}-*") for stage, unit in sorted(named - known)]
     return [*steps, *lost], why
+
+
+def _named(build: Build, stage: str, unit: str) -> list[str]:
+    """The units that an input names; of many, none if it cannot be known which there were."""
+    try:
+        return build.named(stage, unit)
+    except DAMAGE:
+        return []
 
 
 def _locate(build: Build, stage: str) -> tuple[list[StepFolder], Exception | None]:
@@ -99,19 +106,18 @@ def _locate(build: Build, stage: str) -> tuple[list[StepFolder], Exception | Non
     return located, why
 
 
-def _behind(
-    units: set[str], others: list[StepFolder], digests: dict[StepName, str], elsewhere: set[InputReceipt]
-) -> list[StepFolder]:
+def _behind(build: Build, units: set[str], others: list[StepFolder], elsewhere: set[InputReceipt]) -> list[StepFolder]:
     """The folders of a stage's `others` that can be the build's, for units not in `units`; adds the rest to
     `elsewhere`.
 
-    Their inputs do not contradict `digests`, in which some may be missing. Of a unit's folders the newest is taken, one
-    with an input in `elsewhere` only if there is no better: two builds can share a digest.
+    Their inputs do not contradict the receipts that `build` holds, of which some may be missing. Of a unit's
+    folders the newest is taken, one with an input in `elsewhere` only if there is no better: two builds can share a
+    digest.
     """
 
     def agrees(step: StepFolder) -> bool:
         inputs = step.receipt.inputs if step.receipt else ()
-        return all(digests.get((receipt.stage, receipt.unit), receipt.digest) == receipt.digest for receipt in inputs)
+        return all(_digest(build, item) in {None, item.digest} for item in inputs)
 
     def likelihood(step: StepFolder) -> tuple[int, float]:
         rank = 1 if step.receipt is None else 0 if elsewhere.intersection(step.receipt.inputs) else 2
@@ -122,6 +128,16 @@ def _behind(
     foreign = [step.receipt for step in others if step.receipt and step is not taken.get(step.unit)]
     elsewhere.update(InputReceipt(stage=receipt.stage, unit=receipt.unit, digest=receipt.digest) for receipt in foreign)
     return [taken[unit] for unit in sorted(taken)]
+
+
+def _digest(build: Build, item: InputReceipt) -> str | None:
+    """The digest that an input has in a build; None if a receipt of it is missing."""
+    try:
+        if item.unit.endswith(MANY):
+            return build.digest_of_many(item.stage, item.unit)
+        return build.receipt(item.stage, item.unit).digest
+    except DAMAGE:
+        return None
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 from functools import partial
@@ -14,16 +15,18 @@ from hypothesis import strategies as st
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.engine.build import Build
+from corpusmill.engine.build import Build, StepView, UndeclaredInputError
 from corpusmill.engine.graph import Graph
 from corpusmill.engine.rollup import Digests, Rollup, read_rollup, write_rollup
 from corpusmill.engine.running import RunnableBuild
-from corpusmill.engine.stage import StepMissingError
-from corpusmill.ledger import RECEIPT_NAME, Outcome, ask_again, valid_receipt
+from corpusmill.engine.stage import StepMissingError, whole
+from corpusmill.ledger import RECEIPT_NAME, Outcome, Receipt, ask_again, valid_receipt
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
 from tests.system.kept import keep, put_back
+
+KINDS = ("documents", "contexts")
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +144,12 @@ def test_rollup_where_nothing_may_be_written_is_done_without(built: Build) -> No
         built.plan_folder.chmod(0o700)
 
 
-def counting(monkeypatch: pytest.MonkeyPatch, more: int) -> Graph:
-    """The stages, with `more` on top of one count of the first shard's anchors, as another library might give it."""
+def counting(monkeypatch: pytest.MonkeyPatch, more: int, shard: str = "00000") -> Graph:
+    """The stages, with `more` on top of one count of a shard's anchors, as another library might give it."""
 
     def run(build: Build, unit: str, folder: Path) -> Outcome:
         outcome: Outcome = GRAPH["anchor"].run(build, unit, folder)
-        counts = {**outcome.counts, "largest_bucket": outcome.counts["largest_bucket"] + more * (unit == "00000")}
+        counts = {**outcome.counts, "largest_bucket": outcome.counts["largest_bucket"] + more * (unit == shard)}
         return replace(outcome, counts=counts)
 
     changed = Graph(replace(stage, run=run) if stage.name == "anchor" else stage for stage in GRAPH)
@@ -183,3 +186,58 @@ def test_build_at_one_moment_sees_what_finished_before_and_after_it(config: Data
         aside.rename(receipt)
         assert opened.find("index", "00001") is None
     assert opened.find("index", "00001")
+
+
+def digest_of(receipts: list[Receipt]) -> str:
+    return hashlib.sha256(b"".join(bytes.fromhex(receipt.digest) for receipt in receipts)).hexdigest()
+
+
+def inputs_of(build: Build, stage: str, unit: str) -> dict[tuple[str, str], str]:
+    return {(item.stage, item.unit): item.digest for item in build.receipt(stage, unit).inputs}
+
+
+def test_input_of_many_has_the_digest_of_all_their_receipts_in_order(built: Build) -> None:
+    for unit in built.units("shared"):
+        assert inputs_of(built, "shared", unit) == {("anchor", "*"): digest_of(built.receipts("anchor"))}
+    kinds = {kind: [unit for unit in built.units("scatter") if unit.startswith(kind)] for kind in KINDS}
+    assert all(len(units) == 4 for units in kinds.values())
+    for unit in built.units("gather"):
+        kind = unit.rpartition("-")[0]
+        scattered = [built.receipt("scatter", of) for of in kinds[kind]]
+        assert inputs_of(built, "gather", unit) == {("scatter", f"{kind}-*"): digest_of(scattered)}
+        assert built.inputs("gather", unit) == [("scatter", of) for of in kinds[kind]]
+
+
+def test_input_of_many_is_not_named_where_the_stage_has_no_units(built: Build) -> None:
+    assert not built.units("decontaminate")
+    assert whole(built, "decontaminate") == []
+    assert whole(built, "scatter", kind="other-") == []
+    assert "decontaminate" not in {stage for stage, _ in inputs_of(built, "manifest", "dataset")}
+
+
+def test_step_with_inputs_of_one_kind_may_not_read_another(built: Build) -> None:
+    one, other = (next(unit for unit in built.units("scatter") if unit.startswith(kind)) for kind in KINDS)
+    step = built.step("gather", next(unit for unit in built.units("gather") if unit.startswith(KINDS[0])))
+    view = StepView(built, step)
+    assert view.receipt("scatter", one) == built.receipt("scatter", one)
+    for read in (lambda: view.receipt("scatter", other), lambda: view.rollup("scatter")):
+        with pytest.raises(UndeclaredInputError):
+            read()
+
+
+def test_receipt_of_a_step_that_reads_ten_thousand_is_no_longer_than_of_one_that_reads_one(built: Build) -> None:
+    for stage in ("shared", "gather", "manifest", "match", "settle"):
+        for unit in built.units(stage):
+            assert len(built.receipt(stage, unit).inputs) <= 1 + len(GRAPH.before(stage))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_step_that_reads_many_runs_again_when_any_of_them_changes(
+    built: Build, config: DatasetConfig, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    first = built.units("shared")[0]
+    ask_again(built.step_folder("anchor", f"{number:05d}"))
+    graph = counting(monkeypatch, 5, f"{number:05d}")
+    again = RunnableBuild(build_dataset(config, workers=1), graph)
+    assert again.step_folder("shared", first) != built.step_folder("shared", first)
+    assert inputs_of(again, "shared", first) == {("anchor", "*"): digest_of(again.receipts("anchor"))}
