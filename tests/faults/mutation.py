@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 import sys
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,7 @@ def mutate(name: str, old: str, new: str) -> None:
     before = dict(vars(module))
     exec(compile(changed, str(path), "exec"), module.__dict__)  # noqa: S102
     changed_things = _hand_on(module, before)
+    _change_extended(module, before)
     _renew_graph(module, changed_things)
     import_module("corpusmill.tokens.tokenizer")._loaded.cache_clear()
 
@@ -50,6 +52,19 @@ def _hand_on(module: ModuleType, before: dict[str, object]) -> dict[int, object]
                     {key: changed[id(item)] for key, item in value.items() if callable(item) and id(item) in changed}
                 )
     return changed
+
+
+def _change_extended(module: ModuleType, before: dict[str, object]) -> None:
+    """Give the new methods to classes that other modules' classes extend."""
+    for name, old in before.items():
+        new = vars(module)[name]
+        if old is new or not isinstance(old, type) or old.__module__ != module.__name__:
+            continue
+        if all(extended.__module__ == module.__name__ for extended in old.__subclasses__()):
+            continue
+        for attribute, value in vars(new).items():
+            if callable(value) or isinstance(value, property | cached_property | staticmethod | classmethod):
+                setattr(old, attribute, value)
 
 
 def _renew_graph(module: ModuleType, changed: dict[int, object]) -> None:

@@ -63,6 +63,13 @@ def test_planted_fault_is_caught_by_what_it_should(tries: Tries, what: str) -> N
 
 
 @pytest.mark.slow
+def test_planted_fault_in_a_class_reaches_the_classes_that_extend_it(tries: Tries) -> None:
+    """The build that runs is a RunnableBuild, of another module than the fault's."""
+    assert tries.caught_by(fault_named("no fingerprint names the inputs, and a document is appended"))[0] == GOLDEN
+    assert tries.caught_by(fault_named("scatter leaves out the seed"))[0] == GOLDEN
+
+
+@pytest.mark.slow
 def test_planted_fault_of_both_sides_shows_in_a_golden_digest_alone(tries: Tries) -> None:
     """The seed is no content: only other bytes than a right build's tell."""
     assert tries.caught_by(fault_named("the seed is not used"))[0] == GOLDEN
