@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from corpusmill.engine.planned import read_config, read_plan
-from corpusmill.engine.reclaim import is_settled
+from corpusmill.engine.reclaim import is_settled, note_files
 from corpusmill.engine.rollup import Digests, Rollup, read_rollup, roll_up, write_rollup
 from corpusmill.engine.stage import MANY, Stage, StepMissingError, StepName
 from corpusmill.errors import CorruptDataError, PermanentError
@@ -83,7 +83,7 @@ class Build:
         return self.work.parent / COMMON if self.graph[stage].common else self.work
 
     def remembered(self, key: tuple[object, ...], work_out: Callable[[], T]) -> T:
-        """The result of `work_out`, cached until a receipt changes.
+        """The result of `work_out`, which may depend on receipts' digests; cached until one of these changes.
 
         Without the cache, what follows from the receipts of all units would be computed for each unit: quadratic time.
         """
@@ -140,7 +140,7 @@ class Build:
             for name, of in dict(inputs).items():
                 # The last of many inputs usually finishes last: while it is missing, no other is read.
                 last, digests = self.named(name, of)[-1], rolled[name]
-                if digests is None or last not in digests:
+                if digests is None or (of == last and last not in digests):
                     self.receipt(name, last)
 
         def digest(stage: str, unit: str) -> str:
@@ -267,8 +267,12 @@ class Build:
         self._receipts[receipt.stage, receipt.unit] = receipt
 
     def _put(self, key: tuple[str, str], receipt: Receipt) -> None:
-        if key in self._receipts:
+        before = self._receipts.get(key)
+        if before is not None and before.digest != receipt.digest:
             self._remembered.clear()
+        elif before is not None:  # what was computed from its digest is still valid: ten thousand may run again
+            self._remembered.pop(("receipts", receipt.stage), None)
+            note_files(self, *key)
         self._receipts[key] = receipt
 
     def receipt(self, stage: str, unit: str) -> Receipt:

@@ -73,13 +73,23 @@ def readers_of(build: Build, stage: str) -> dict[str, list[StepName]]:
 
 
 def _find_readers(build: Build, stage: str) -> dict[str, list[StepName]]:
-    readers: dict[str, list[StepName]] = {unit: [] for unit in build.units(stage)}
+    readers: dict[str, list[StepName]] = {}  # by what an input names
     for later in build.graph.between(stage, build.graph[stage].read_until):
         for unit in build.units(later):
-            for name, of in build.inputs(later, unit):
+            for name, of in build.graph[later].inputs(build, unit):
                 if name == stage:
-                    readers[of].append((later, unit))
-    return readers
+                    readers.setdefault(of, []).append((later, unit))
+    of_units: dict[str, list[StepName]] = {unit: [] for unit in build.units(stage)}
+    for named, of_named in readers.items():
+        for unit in build.named(stage, named):
+            of_units[unit] = [*of_units[unit], *of_named] if of_units[unit] else of_named  # most units share one list
+    return of_units
+
+
+def note_files(build: Build, stage: str, unit: str) -> None:
+    """A step has written its files again."""
+    gone: set[str] = build.remembered(("gone", stage), set)
+    gone.discard(unit)
 
 
 @contextmanager
