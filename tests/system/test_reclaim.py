@@ -150,9 +150,12 @@ def test_steps_that_run_again_with_the_same_outcome_leave_what_was_computed_from
 ) -> None:
     """Ten thousand may: what a reprocess needs of all shards was freed."""
     found: list[str] = []
-    monkeypatch.setattr(
-        reclaim, "_find_readers", lambda build, stage: found.append(stage) or find_readers(build, stage)
-    )
+
+    def noted(build: Build, stage: str) -> dict[str, list[tuple[str, str]]]:
+        found.append(stage)
+        return _find_readers(build, stage)
+
+    monkeypatch.setattr("corpusmill.engine.reclaim._find_readers", noted)
     built = open_build(plan_dataset(configured(root)))
     before, rollup = digests(built), built.rollup("scatter")
     for unit in built.units("scatter"):
