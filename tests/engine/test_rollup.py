@@ -17,6 +17,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build, StepView, UndeclaredInputError
 from corpusmill.engine.graph import Graph
+from corpusmill.engine.preview import preview
 from corpusmill.engine.rollup import Digests, Rollup, read_rollup, write_rollup
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.stage import StepMissingError, whole
@@ -241,3 +242,13 @@ def test_step_that_reads_many_runs_again_when_any_of_them_changes(
     again = RunnableBuild(build_dataset(config, workers=1), graph)
     assert again.step_folder("shared", first) != built.step_folder("shared", first)
     assert inputs_of(again, "shared", first) == {("anchor", "*"): digest_of(again.receipts("anchor"))}
+
+
+def test_preview_names_the_stage_of_an_input_of_many_that_changed(
+    built: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_again(built.step_folder("anchor", "00000"))
+    changed = RunnableBuild(built.plan_receipt, counting(monkeypatch, 5))
+    changed.run("anchor", "00000")
+    why = {(row.stage, row.unit): row.why for row in preview(open_build(built.plan_receipt))}
+    assert {why["shared", unit] for unit in built.units("shared")} == {"changed: anchor"}
