@@ -9,6 +9,8 @@ Smaller shards, in which a task's own cost shows, have limits and results of the
 
     python benchmarks/airflow_tasks.py --shards 16 --megabytes 320      at most 1.25 times
     python benchmarks/airflow_tasks.py --shards 178 --megabytes 356     at most 3 times
+
+With `--most-tasks` a stage is at most so many tasks (dag.most_tasks), of which each runs its shards in turn.
 """
 
 from __future__ import annotations
@@ -124,6 +126,7 @@ def main() -> None:
         help="text to build, in as many files as shards; 16 usual ones hold 268 each",
     )
     parser.add_argument("--shards", type=int, default=SHARDS)
+    parser.add_argument("--most-tasks", type=int, help="dag.most_tasks: the most tasks of a stage under Airflow")
     parser.add_argument("--only-overhead", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="corpusmill-") as name:
@@ -133,7 +136,8 @@ def main() -> None:
         figures: dict[str, Any] = {"load_of_the_machine": round(os.getloadavg()[0], 1)}
         if not asked.only_overhead:
             corpus(folder, asked.megabytes, asked.shards)
-            live.configure(settings(folder, "airflow", asked.megabytes, asked.shards))
+            schedule = {"dag": {"most_tasks": asked.most_tasks}} if asked.most_tasks else {}
+            live.configure(settings(folder, "airflow", asked.megabytes, asked.shards) | schedule)
             cache = {"NUMBA_CACHE_DIR": str(ROOT / ".cache" / "numba"), "NUMBA_THREADING_LAYER": "workqueue"}
             figures["command_seconds"] = round(by_command(folder, asked.megabytes, asked.shards, os.environ | cache), 1)
         live.server("up")
@@ -144,13 +148,14 @@ def main() -> None:
             if not asked.only_overhead:
                 figures["under_airflow"] = under_airflow(live)
                 figures["ratio"] = round(figures["under_airflow"]["seconds"] / figures["command_seconds"], 2)
-                figures |= {"text_megabytes": asked.megabytes, "shards": asked.shards}
+                figures |= {"text_megabytes": asked.megabytes, "shards": asked.shards, **schedule}
         finally:
             live.server("down")
     print(figures)
     if not asked.only_overhead:
         usual = (asked.shards, asked.megabytes) == (SHARDS, MEGABYTES)
         name = "airflow_tasks" if usual else f"airflow_{asked.shards}_shards_of_{asked.megabytes // asked.shards}MB"
+        name += f"_in_{asked.most_tasks}_tasks" if asked.most_tasks else ""
         write_result(name, (__doc__ or "").split("\n\n", maxsplit=1)[0], figures)
 
 
