@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from corpusmill.engine.planned import read_config, read_plan
 from corpusmill.engine.reclaim import is_settled, note_files
-from corpusmill.engine.rollup import Digests, Rollup, read_rollup, roll_up, write_rollup
+from corpusmill.engine.rollup import Digests, Rollup, digest_of_many, read_rollup, roll_up, write_rollup
 from corpusmill.engine.stage import MANY, Stage, StepMissingError, StepName
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.ledger import (
@@ -58,8 +57,8 @@ class Build:
         self._find_receipt = find_receipt
         self.plan_folder = plan_receipt.parent
         self.work = plan_receipt.parents[2]
-        self._receipts: dict[tuple[str, str], Receipt] = {}
-        self._steps: dict[tuple[str, str], Step] = {}
+        self._receipts: defaultdict[str, dict[str, Receipt]] = defaultdict(dict)  # by stage and unit
+        self._steps: defaultdict[str, dict[StepName, Step]] = defaultdict(dict)  # by stage
         self._held: set[str] = set()
         self.standings: dict[str, Standing] = {}  # of stages that were found to stand (standing.py)
         self._remembered: dict[tuple[object, ...], Any] = {}
@@ -113,7 +112,7 @@ class Build:
     def step(self, stage: str, unit: str) -> Step:
         """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
         key = (stage, unit)
-        return self._known(self._steps, key, lambda: self._find_step(self.graph[stage], unit))
+        return self._known(self._steps[stage], key, lambda: self._find_step(self.graph[stage], unit))
 
     def _find_step(self, stage: Stage, unit: str) -> Step:
         names = stage.inputs(self, unit)
@@ -152,14 +151,14 @@ class Build:
         return tuple(InputReceipt(name, of, digest(name, of)) for name, of in inputs)
 
     def digest_of_many(self, stage: str, unit: str) -> str:
-        """The sha256 of the digests of all receipts that an input names (see MANY), 32 bytes each, in order."""
+        """The digest of all receipts that an input names (see MANY)."""
 
         def find_digest() -> str:
             units = self.named(stage, unit)
             digests = self._digests(stage, len(units))
             if digests is not None:
-                return hashlib.sha256(digests.of(units)).hexdigest()
-            return hashlib.sha256(b"".join(bytes.fromhex(self.receipt(stage, of).digest) for of in units)).hexdigest()
+                return digest_of_many(digests.of(units))
+            return digest_of_many(b"".join(bytes.fromhex(self.receipt(stage, of).digest) for of in units))
 
         return self.remembered(("digest", stage, unit), find_digest)
 
@@ -202,12 +201,12 @@ class Build:
 
     def _passing(self, stage: str) -> Iterator[Receipt]:
         """The receipts of a stage; those that were not cached before are not cached."""
-        for key in ((stage, unit) for unit in self.units(stage)):
-            known = key in self._receipts
-            yield self.receipt(*key)
+        for unit in self.units(stage):
+            known = unit in self._receipts[stage]
+            yield self.receipt(stage, unit)
             if not known:
-                self._receipts.pop(key, None)
-                self._steps.pop(key, None)
+                self._receipts[stage].pop(unit, None)
+                self._steps[stage].pop((stage, unit), None)
 
     def _read_rollup(self, stage: str) -> Rollup | None:
         return read_rollup(self.plan_folder, stage, self.units(stage)) if self.keeps_rollup(stage) else None
@@ -218,10 +217,9 @@ class Build:
 
     def find(self, stage: str, unit: str) -> Receipt | None:
         """The valid receipt of a step, or None. It remains valid while the step runs again."""
-        key = (stage, unit)
-        if key in self._receipts:
-            return self._receipts[key]
-        missing = ("receipt", *key)
+        if unit in self._receipts[stage]:
+            return self._receipts[stage][unit]
+        missing = ("receipt", stage, unit)
         if self._missing is not None and missing in self._missing:
             return None
         receipt = self._noted_receipt(stage, unit) if stage in self.standings else None
@@ -230,7 +228,7 @@ class Build:
         except StepMissingError:
             receipt = None
         if receipt is not None:
-            self._receipts[key] = receipt
+            self._receipts[stage][unit] = receipt
         elif self._missing is not None:
             self._missing[missing] = self._unfinished(stage, unit)
         return receipt
@@ -257,23 +255,22 @@ class Build:
 
     def hold(self, receipt: Receipt) -> None:
         """Use a receipt as its step's, whatever happened to the step's inputs and outputs."""
-        key = receipt.stage, receipt.unit
         self._held.add(receipt.stage)
-        self._put(key, receipt)
-        self._steps[key] = Step.of(receipt)
+        self._put(receipt)
+        self._steps[receipt.stage][receipt.stage, receipt.unit] = Step.of(receipt)
 
     def note_given_back(self, receipt: Receipt) -> None:
         """Replace a receipt by one that lists what its step gave back; cached results stay valid."""
-        self._receipts[receipt.stage, receipt.unit] = receipt
+        self._receipts[receipt.stage][receipt.unit] = receipt
 
-    def _put(self, key: tuple[str, str], receipt: Receipt) -> None:
-        before = self._receipts.get(key)
+    def _put(self, receipt: Receipt) -> None:
+        before = self._receipts[receipt.stage].get(receipt.unit)
         if before is not None and before.digest != receipt.digest:
             self._remembered.clear()
         elif before is not None:  # what was computed from its digest is still valid: ten thousand may run again
             self._remembered.pop(("receipts", receipt.stage), None)
-            note_files(self, *key)
-        self._receipts[key] = receipt
+            note_files(self, receipt.stage, receipt.unit)
+        self._receipts[receipt.stage][receipt.unit] = receipt
 
     def receipt(self, stage: str, unit: str) -> Receipt:
         """The valid receipt of a step; StepMissingError if it has none."""
@@ -365,7 +362,10 @@ class StepView(Build):
         self._build = build
         self._step = step
         self._inputs = {(receipt.stage, receipt.unit) for receipt in step.inputs}
-        self._whole = {stage: unit.removesuffix(MANY) for stage, unit in self._inputs if unit.endswith(MANY)}
+        self._whole: dict[str, tuple[str, ...]] = {}  # by stage, how the units of inputs of many begin
+        for stage, unit in self._inputs:
+            if unit.endswith(MANY):
+                self._whole[stage] = (*self._whole.get(stage, ()), unit.removesuffix(MANY))
         self.config, self.plan = build.config, build.plan
 
     def units(self, stage: str) -> list[str]:
@@ -384,7 +384,7 @@ class StepView(Build):
         return self._build.rollup(stage)
 
     def _require_declared(self, stage: str, unit: str) -> None:
-        if (stage, unit) not in self._inputs and not (stage in self._whole and unit.startswith(self._whole[stage])):
+        if (stage, unit) not in self._inputs and not unit.startswith(self._whole.get(stage, ())):
             raise UndeclaredInputError(
                 f"{self._step.stage} {self._step.unit} reads from a step that is not among its inputs",
                 expected=f"one of its {len(self._inputs):,} inputs",

@@ -15,6 +15,7 @@ So a task that needs one digest of ten thousand decodes one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -60,6 +61,11 @@ class Digests(Mapping[str, str]):
         if len(units) == len(self._units):
             return self.raw
         return b"".join(self.raw[self._place[unit] : self._place[unit] + DIGEST_BYTES] for unit in units)
+
+
+def digest_of_many(digests: bytes) -> str:
+    """The digest of an input that names many steps (stage.py): of their receipts' digests, 32 bytes each, in order."""
+    return hashlib.sha256(digests).hexdigest()
 
 
 @dataclass(frozen=True)

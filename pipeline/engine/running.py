@@ -161,17 +161,23 @@ class RunnableBuild(Build):
         let_go(self.work)
         written = read_receipt(path)
         if receipt is None or receipt.digest != written.digest:
-            self._remove_rollups(stage)
-        self._put((stage, unit), written)
+            self._forget_later(stage)
+        self._put(written)
         return path
 
-    def _remove_rollups(self, stage: str) -> None:
-        """Remove the rollups of a stage with a new or changed receipt, and of all later stages."""
-        stages = {stage, *self.graph.later[stage]}
+    def _forget_later(self, stage: str) -> None:
+        """Forget what follows from the receipts of a stage, one of which is new or changed, and remove rollups."""
+        later = self.graph.later[stage]
+        stages = {stage, *later}
         remove_rollups(self.work, stages)
         for name in stages:
-            self._remembered.pop(("rollup", name), None)
             self.standings.pop(name, None)
+        for name in later:  # whose steps may have been looked up, as readers of files
+            self._steps.pop(name, None)
+            self._receipts.pop(name, None)
+        for key in list(self._remembered):
+            if key[0] == "settled" or (key[0] in {"rollup", "digest"} and key[1] in stages):
+                del self._remembered[key]
 
     def _run_again(self, stage: str, unit: str) -> None:
         """Rerun a finished step."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import ReferenceConfig, SourceConfig
 from corpusmill.engine.stage import Recount, Stage, StepName, whole
+from corpusmill.errors import PermanentError
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, read_source, streamed_copy
 from corpusmill.sources.plan import plain
@@ -105,8 +106,13 @@ def of_unit(build: Build, unit: str) -> tuple[ReferenceConfig, Reference, list[S
     """A shard's reference, as configured and as planned, and the shard's files."""
     key, _, number = unit.partition(_MARK)
     configured = zip(build.config.dedup.against or (), build.plan.references or (), strict=True)
-    wanted, planned = next(pair for pair in configured if pair[1].key == key)
-    return wanted, planned, planned.shards[int(number)]
+    for wanted, planned in configured:
+        if planned.key == key:
+            return wanted, planned, planned.shards[int(number)]
+    keys = [reference.key for reference in build.plan.references or ()]
+    raise PermanentError(
+        "a shard of a reference that the plan does not name", expected=", ".join(keys) or "no reference", got=unit
+    )
 
 
 def source_of(source: SourceConfig, reference: ReferenceConfig) -> SourceConfig:

@@ -8,10 +8,12 @@ disk: those whose receipts name no input of another build.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from corpusmill.engine.build import Build
-from corpusmill.engine.stage import MANY
+from corpusmill.engine.rollup import digest_of_many, read_rollup
+from corpusmill.engine.stage import MANY, StepName
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Receipt, Step, read_receipt
 from corpusmill.verify.finding import DAMAGE, Finding, finding_of
@@ -58,6 +60,7 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
     `build` must not search for receipts itself (see Build's `find_receipt`).
     """
     steps: list[StepFolder] = []
+    digests: dict[StepName, str] = {}
     elsewhere: set[InputReceipt] = set()
     whole, why = True, None
     for stage in build.graph.names:
@@ -71,9 +74,10 @@ def find_steps(build: Build) -> tuple[list[StepFolder], Exception | None]:
                 if folder not in {step.folder for step in located}
             ]
             others = [open_folder(stage, _unit_of(folder), folder) for folder in here]
-            located += _behind(build, {step.unit for step in located}, others, elsewhere)
+            located += _behind(build, {step.unit for step in located}, others, digests, elsewhere)
         for receipt in (step.receipt for step in located if step.receipt):
             build.hold(receipt)
+            digests[stage, receipt.unit] = receipt.digest
         steps += located
     known = {(step.stage, step.unit) for step in steps}
     inputs = {(receipt.stage, receipt.unit) for step in steps if step.receipt for receipt in step.receipt.inputs}
@@ -106,22 +110,34 @@ def _locate(build: Build, stage: str) -> tuple[list[StepFolder], Exception | Non
     return located, why
 
 
-def _behind(build: Build, units: set[str], others: list[StepFolder], elsewhere: set[InputReceipt]) -> list[StepFolder]:
+def _behind(
+    build: Build,
+    units: set[str],
+    others: list[StepFolder],
+    digests: dict[StepName, str],
+    elsewhere: set[InputReceipt],
+) -> list[StepFolder]:
     """The folders of a stage's `others` that can be the build's, for units not in `units`; adds the rest to
     `elsewhere`.
 
-    Their inputs do not contradict the receipts that `build` holds, of which some may be missing. Of a unit's
-    folders the newest is taken, one with an input in `elsewhere` only if there is no better: two builds can share a
-    digest.
+    Their inputs do not contradict `digests`, in which some may be missing. Of a unit's folders that with most equal
+    inputs is taken, and of these the newest; one with an input in `elsewhere` only if there is no better: two builds
+    can share a digest.
     """
 
-    def agrees(step: StepFolder) -> bool:
-        inputs = step.receipt.inputs if step.receipt else ()
-        return all(_digest(build, item) in {None, item.digest} for item in inputs)
+    @cache
+    def digest(stage: str, unit: str) -> tuple[str | None, bool]:
+        return _digest(build, stage, unit, digests)
 
-    def likelihood(step: StepFolder) -> tuple[int, float]:
-        rank = 1 if step.receipt is None else 0 if elsewhere.intersection(step.receipt.inputs) else 2
-        return rank, step.folder.stat().st_mtime
+    def agrees(step: StepFolder) -> bool:
+        known = ((item, *digest(item.stage, item.unit)) for item in (step.receipt.inputs if step.receipt else ()))
+        return all(not certain or expected in {None, item.digest} for item, expected, certain in known)
+
+    def likelihood(step: StepFolder) -> tuple[int, int, float]:
+        inputs = step.receipt.inputs if step.receipt else ()
+        rank = 1 if step.receipt is None else 0 if elsewhere.intersection(inputs) else 2
+        equal = sum(digest(item.stage, item.unit)[0] == item.digest for item in inputs)
+        return rank, equal, step.folder.stat().st_mtime
 
     possible = [step for step in others if step.unit not in units and agrees(step)]
     taken = {step.unit: step for step in sorted(possible, key=likelihood)}
@@ -130,14 +146,26 @@ def _behind(build: Build, units: set[str], others: list[StepFolder], elsewhere: 
     return [taken[unit] for unit in sorted(taken)]
 
 
-def _digest(build: Build, item: InputReceipt) -> str | None:
-    """The digest that an input has in a build; None if a receipt of it is missing."""
+def _digest(build: Build, stage: str, unit: str, digests: dict[StepName, str]) -> tuple[str | None, bool]:
+    """(the digest that an input has in a build, None if it is not known; whether that is certain).
+
+    It is not where a lost receipt determines which units there are: those that were found may not be all.
+    """
+    if not unit.endswith(MANY):
+        return digests.get((stage, unit)), True
+    found = {of: digest for (name, of), digest in digests.items() if name == stage}
     try:
-        if item.unit.endswith(MANY):
-            return build.digest_of_many(item.stage, item.unit)
-        return build.receipt(item.stage, item.unit).digest
+        units = build.named(stage, unit)
+        rollup = read_rollup(build.plan_folder, stage, build.units(stage))
     except DAMAGE:
-        return None
+        units, rollup = sorted(of for of in found if of.startswith(unit.removesuffix(MANY))), None
+        certain = False
+    else:
+        found = {**(rollup.digests if rollup else {}), **found}  # a rollup knows those of lost receipts, too
+        certain = True
+    if not units or not found.keys() >= set(units):
+        return None, False
+    return digest_of_many(b"".join(bytes.fromhex(found[of]) for of in units)), certain
 
 
 def _folders(parent: Path) -> list[Path]:

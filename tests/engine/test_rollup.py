@@ -21,7 +21,7 @@ from corpusmill.engine.preview import preview
 from corpusmill.engine.rollup import Digests, Rollup, read_rollup, write_rollup
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.stage import StepMissingError, whole
-from corpusmill.ledger import RECEIPT_NAME, Outcome, Receipt, ask_again, valid_receipt
+from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Outcome, Receipt, ask_again, valid_receipt
 from corpusmill.stages.graph import GRAPH, open_build
 from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -226,6 +226,14 @@ def test_step_with_inputs_of_one_kind_may_not_read_another(built: Build) -> None
             read()
 
 
+def test_step_with_inputs_of_two_kinds_may_read_both(built: Build) -> None:
+    step = built.step("gather", built.units("gather")[0])
+    inputs = tuple(InputReceipt("scatter", f"{kind}-*", built.digest_of_many("scatter", f"{kind}-*")) for kind in KINDS)
+    view = StepView(built, replace(step, inputs=inputs))
+    assert view.receipts("scatter") == built.receipts("scatter")
+    assert view.rollup("scatter") == built.rollup("scatter")
+
+
 def test_receipt_of_a_step_that_reads_ten_thousand_is_no_longer_than_of_one_that_reads_one(built: Build) -> None:
     for stage in ("shared", "gather", "manifest", "match", "settle"):
         for unit in built.units(stage):
@@ -252,3 +260,26 @@ def test_preview_names_the_stage_of_an_input_of_many_that_changed(
     changed.run("anchor", "00000")
     why = {(row.stage, row.unit): row.why for row in preview(open_build(built.plan_receipt))}
     assert {why["shared", unit] for unit in built.units("shared")} == {"changed: anchor"}
+
+
+@pytest.mark.parametrize("how", ["lost", "asked for again"])
+def test_steps_that_were_looked_up_follow_a_receipt_that_becomes_another(
+    built: Build, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Reclaiming looks up readers early."""
+    folder = built.step_folder("anchor", "00002")
+    if how == "lost":
+        (folder / RECEIPT_NAME).unlink()
+    else:
+        ask_again(folder)
+    graph = counting(monkeypatch, 5, "00002")
+    build = RunnableBuild(built.plan_receipt, graph)
+    units = build.units("shared")
+    build.step("shared", units[0])
+    assert build.find("shared", units[1])
+    build.run("anchor", "00002")
+    fresh = RunnableBuild(built.plan_receipt, graph)
+    for unit in units:
+        assert build.step("shared", unit) == fresh.step("shared", unit)
+        assert not build.need_not_run("shared", unit)
+        assert build.find("shared", unit) is None
