@@ -38,7 +38,7 @@ REUSE = [
           'inputs=lambda build, _unit: whole_index(build)', "inputs=lambda build, _unit: []",
           edit="minimum bytes"),
     Fault("the digest of many inputs leaves out the last shard", "engine.build",
-          "hashlib.sha256(digests.of(units))", "hashlib.sha256(digests.of(units[:-1]))", edit="last file"),
+          "digest_of_many(digests.of(units))", "digest_of_many(digests.of(units[:-1]))", edit="last file"),
     Fault("settle leaves out the answers", "stages.settle",
           '*anchors, *whole_answer(build, "context")]', "*anchors]", edit="last file"),
     Fault("match leaves out the answers", "stages.match",
