@@ -111,8 +111,7 @@ class Build:
 
     def step(self, stage: str, unit: str) -> Step:
         """One step with its fingerprint; StepMissingError if an input has no valid receipt yet."""
-        key = (stage, unit)
-        return self._known(self._steps[stage], key, lambda: self._find_step(self.graph[stage], unit))
+        return self._known(self._steps[stage], (stage, unit), lambda: self._find_step(self.graph[stage], unit))
 
     def _find_step(self, stage: Stage, unit: str) -> Step:
         names = stage.inputs(self, unit)
@@ -156,9 +155,9 @@ class Build:
         def find_digest() -> str:
             units = self.named(stage, unit)
             digests = self._digests(stage, len(units))
-            if digests is not None:
-                return digest_of_many(digests.of(units))
-            return digest_of_many(b"".join(bytes.fromhex(self.receipt(stage, of).digest) for of in units))
+            if digests is None:
+                digests = Digests(units, b"".join(bytes.fromhex(self.receipt(stage, of).digest) for of in units))
+            return digest_of_many(digests.of(units))
 
         return self.remembered(("digest", stage, unit), find_digest)
 

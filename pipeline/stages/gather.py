@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.content import add_up
-from corpusmill.engine.stage import Recount, Stage, whole
+from corpusmill.engine.stage import MANY, Recount, Stage, whole
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages import scatter
 from corpusmill.stages.budget import shown_total
@@ -28,9 +28,7 @@ def per_cell(build: Build, kind: str, what: str) -> list[int]:
 
 def scattered_units(build: Build, kind: str) -> list[str]:
     """The scatter units of one kind of record, in order of shard."""
-    return build.remembered(
-        ("scattered", kind), lambda: [unit for unit in build.units("scatter") if unit.startswith(f"{kind}-")]
-    )
+    return build.named("scatter", f"{kind}-{MANY}")
 
 
 def provenance(build: Build, kind: str, cell: int) -> Provenance:

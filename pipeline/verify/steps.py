@@ -149,23 +149,23 @@ def _behind(
 def _digest(build: Build, stage: str, unit: str, digests: dict[StepName, str]) -> tuple[str | None, bool]:
     """(the digest that an input has in a build, None if it is not known; whether that is certain).
 
-    It is not where a lost receipt determines which units there are: those that were found may not be all.
+    It is not where a lost receipt determines which units there are: those that were located may not be all.
     """
     if not unit.endswith(MANY):
         return digests.get((stage, unit)), True
-    found = {of: digest for (name, of), digest in digests.items() if name == stage}
+    known = {of: digest for (name, of), digest in digests.items() if name == stage}
     try:
         units = build.named(stage, unit)
         rollup = read_rollup(build.plan_folder, stage, build.units(stage))
     except DAMAGE:
-        units, rollup = sorted(of for of in found if of.startswith(unit.removesuffix(MANY))), None
+        units, rollup = sorted(of for of in known if of.startswith(unit.removesuffix(MANY))), None
         certain = False
     else:
-        found = {**(rollup.digests if rollup else {}), **found}  # a rollup knows those of lost receipts, too
+        known = {**(rollup.digests if rollup else {}), **known}  # a rollup knows those of lost receipts, too
         certain = True
-    if not units or not found.keys() >= set(units):
+    if not units or not known.keys() >= set(units):
         return None, False
-    return digest_of_many(b"".join(bytes.fromhex(found[of]) for of in units)), certain
+    return digest_of_many(b"".join(bytes.fromhex(known[of]) for of in units)), certain
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -149,10 +149,10 @@ def test_steps_that_run_again_with_the_same_outcome_leave_what_was_computed_from
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten thousand may: what a reprocess needs of all shards was freed."""
-    found: list[str] = []
+    looked_up: list[str] = []
 
     def noted(build: Build, stage: str) -> dict[str, list[tuple[str, str]]]:
-        found.append(stage)
+        looked_up.append(stage)
         return _find_readers(build, stage)
 
     monkeypatch.setattr("corpusmill.engine.reclaim._find_readers", noted)
@@ -161,7 +161,7 @@ def test_steps_that_run_again_with_the_same_outcome_leave_what_was_computed_from
     for unit in built.units("scatter"):
         assert built.receipt("scatter", unit).given_back
         built.make_whole("scatter", unit)
-    assert sorted(found) == sorted(set(found))
+    assert sorted(looked_up) == sorted(set(looked_up))
     assert built.rollup("scatter") is rollup
     assert digests(open_build(built.plan_receipt)) == before
     require_reclaimed(open_build(built.plan_receipt))

@@ -78,9 +78,9 @@ def test_verify_names_damage_behind_a_lost_receipt(built: Build, case: tuple[str
     damaged.write_bytes(content)
     receipt = built.step_folder(lost, built.units(lost)[0]) / RECEIPT_NAME
     receipt.unlink()
-    found = verify_build(open_build(built.plan_receipt)).findings
-    assert {str(receipt), str(damaged)} <= {finding.where.partition(",")[0] for finding in found}
-    assert not [finding for finding in found if finding.what == "a step's folder is missing"]
+    findings = verify_build(open_build(built.plan_receipt)).findings
+    assert {str(receipt), str(damaged)} <= {finding.where.partition(",")[0] for finding in findings}
+    assert not [finding for finding in findings if finding.what == "a step's folder is missing"]
 
 
 @pytest.mark.parametrize("stage", quick(["anchor", "reference", "reference_index", "index", "shared", "settle"], 2))
