@@ -16,7 +16,6 @@ With `--most-tasks` a stage is at most so many tasks (dag.most_tasks), of which 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import subprocess
@@ -28,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from results import write_result
 
-from corpusmill.documents.sample_corpus import write_sample_corpus
+from benchmarks.numbered import write_numbered
+from benchmarks.results import write_result
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -135,7 +134,7 @@ def main() -> None:
         (live.folder / "dags" / "nothing_dag.py").write_text(NOTHING)
         figures: dict[str, Any] = {"load_of_the_machine": round(os.getloadavg()[0], 1)}
         if not asked.only_overhead:
-            corpus(folder, asked.megabytes, asked.shards)
+            write_numbered(folder / "corpus", asked.megabytes, asked.shards)
             schedule = {"dag": {"most_tasks": asked.most_tasks}} if asked.most_tasks else {}
             live.configure(settings(folder, "airflow", asked.megabytes, asked.shards) | schedule)
             cache = {"NUMBA_CACHE_DIR": str(ROOT / ".cache" / "numba"), "NUMBA_THREADING_LAYER": "workqueue"}
@@ -157,30 +156,6 @@ def main() -> None:
         name = "airflow_tasks" if usual else f"airflow_{asked.shards}_shards_of_{asked.megabytes // asked.shards}MB"
         name += f"_in_{asked.most_tasks}_tasks" if asked.most_tasks else ""
         write_result(name, (__doc__ or "").split("\n\n", maxsplit=1)[0], figures)
-
-
-def corpus(folder: Path, megabytes: int, shards: int) -> None:
-    """A file a shard of the sample corpus over and over, numbered every 300 characters: no copy repeats another."""
-    written = folder / "sample"
-    write_sample_corpus(written, target_bytes=40_000_000, files=1)
-    import orjson
-    import zstandard
-
-    with next(written.glob("*.zst")).open("rb") as packed:
-        lines = zstandard.ZstdDecompressor().stream_reader(packed).read().splitlines()
-    texts = [orjson.loads(line)["text"] for line in lines]
-    pieces = [[text[at : at + 300] for at in range(0, len(text), 300)] for text in texts]
-    (folder / "corpus").mkdir()
-    copies = itertools.count()
-    for number in range(shards):
-        with (folder / "corpus" / f"{number:03d}.jsonl").open("wb") as file:
-            left = megabytes * 1_000_000 // shards
-            while left > 0:
-                mark = f" {next(copies)} "
-                for piece in pieces:
-                    left -= file.write(orjson.dumps({"text": mark.join(piece)}) + b"\n")
-                    if left <= 0:
-                        break
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
-from memory_group import forget_pages, within
-from results import write_result
+
+from benchmarks.memory_group import forget_pages, within
+from benchmarks.results import write_result
 
 WORDS_TO_A_CHANGE = 100
 WORKERS = 2

@@ -1,16 +1,17 @@
 """Claim: what `corpusmill estimate` states of a build with everything on is within 25 % of what the build takes.
 
-Text of 0.5 and of 4 GB (benchmarks/dedup_memory.py makes it), repeats removed, random order, four formats, 32 MB a
-shard, `reclaim: eager`. Stated before, from a sample of the default size: seconds on all cores of this machine, peak
-disk, memory of the largest step, tokens where duplicates are not removed. The build is `corpusmill build` in programs
-of its own. Run it alone; it takes some ten minutes and 30 GB of disk.
+Text of 0.5 and of 4 GB (benchmarks/numbered.py makes it), repeats removed, random order, four formats, 32 MB a shard,
+`reclaim: eager`. Stated before, from a sample of the default size: seconds on all cores of this machine, peak disk,
+memory of the largest step, and tokens. The build is `corpusmill build` in programs of its own. Beside them, without a
+limit, 4 GB of text that mostly repeats itself (benchmarks/dedup_memory.py): a sample does not see repeats of what is
+outside it, so where they are removed, disk and tokens are stated too high. Run it alone; it takes some ten minutes and
+30 GB of disk.
 
-    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python benchmarks/model.py [--gigabytes 0.5 4]
+    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m benchmarks.model
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from dedup_memory import write_corpus
 
+from benchmarks.dedup_memory import write_corpus
 from benchmarks.disk import configured, sampled_disk
+from benchmarks.numbered import write_numbered
 from benchmarks.results import write_result
 from corpusmill.builds.disk import moments
 from corpusmill.builds.estimate import estimate_dataset
@@ -33,9 +35,8 @@ from corpusmill.stages.graph import GRAPH, open_build
 CLOSE = 0.25
 
 
-def measure(root: Path, sample: Path, gigabytes: float) -> dict[str, Any]:
-    """Each figure as stated by what it is, and the seconds."""
-    write_corpus(sample, root / "corpus", gigabytes)
+def measure(root: Path) -> dict[str, Any]:
+    """Of the build of `root / "corpus"`: each figure as stated by what it is, and the seconds."""
     config = configured(root, "eager", shard_bytes="32MB")
     stated = estimate_dataset(config)
     path = root / "model.yaml"
@@ -55,9 +56,9 @@ def measure(root: Path, sample: Path, gigabytes: float) -> dict[str, Any]:
             "peak_disk": round(max(map(sum, moments(stated.held)["eager"])) / max(seen), 3),
             "memory_of_a_step": round(stated.peak_rss_bytes / max(peaks), 3),
             "text": round(stated.text_bytes / build.total("index", "text_bytes_out"), 3),
+            "tokens": round(stated.tokens / build.total("tokenize", "tokens"), 3),
         },
         "tokens": build.total("tokenize", "tokens"),
-        "tokens_stated_at_most": stated.tokens_high,
     }
     shutil.rmtree(root)
     return figures
@@ -65,15 +66,17 @@ def measure(root: Path, sample: Path, gigabytes: float) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and write the result; 1 if a figure is further off than claimed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5, 4.0])
-    asked = parser.parse_args()
+    figures = {}
     with tempfile.TemporaryDirectory() as scratch:
-        sample = Path(scratch, "sample")
-        write_sample_corpus(sample)
-        figures = {f"{size:g} GB": measure(Path(scratch, f"{size:g}"), sample, size) for size in asked.gigabytes}
+        for megabytes in (500, 4000):
+            (root := Path(scratch, str(megabytes))).mkdir()
+            write_numbered(root / "corpus", megabytes, megabytes // 32, compressed=True)
+            figures[f"{megabytes / 1000:g} GB"] = measure(root)
+        write_sample_corpus(Path(scratch, "sample"))
+        write_corpus(Path(scratch, "sample"), Path(scratch, "repeating", "corpus"), 4)
+        repeating = measure(Path(scratch, "repeating"))
     claim = f"estimate states seconds, disk and memory of builds of 0.5 and 4 GB with everything on within {CLOSE:.0%}"
-    print(write_result("model", claim, figures).read_text())
+    print(write_result("model", claim, figures | {"4 GB that repeat themselves": repeating}).read_text())
     ratios = [ratio for figure in figures.values() for ratio in figure["stated_by_measured"].values()]
     return any(abs(ratio - 1) > CLOSE for ratio in ratios)
 

@@ -101,6 +101,7 @@ MAY_LIST_UNSORTED = {
     "stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
     "builds/disk.py": "sizes are summed",
+    "builds/timing.py": "sizes are summed; one plan",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
     "builds/preflight.py": "sizes are summed",
     "stages/retention.py": "sizes are counted and summed",
@@ -118,6 +119,7 @@ MAY_BE_UNORDERED = {
     "work_folder/moved.py": {"getpid"},  # counts of its own for each process
     "report/progress.py": {"wait"},  # pauses between two looks
     "builds/estimate.py": {"cpu_count"},  # hours on this machine
+    "builds/timing.py": {"getpid"},  # its program ends with this process
     "builds/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
     "storage/local.py": {"getpid", "node"},  # a temporary name of its own for each arrival
     "storage/retries.py": {"getpid", "get_ident"},  # spreads pauses between processes

@@ -7,14 +7,15 @@ would bias it, as it biased BigScience's one-gigabyte samples.
 Duplicates are the exception. Text repeats less often within a sample than within the whole, so the duplicate share is a
 lower bound, and where duplicates are removed, the token count is only an upper bound.
 
-Time is a fixed part (imports, kernels, the tokenizer) and a rate: an eighth of the sample is built cold, then warm, and
-the rate is the extra time that the whole sample takes, warm.
+Time is a fixed part (imports, the tokenizer) and a rate. `corpusmill build` builds an eighth of the sample and all of
+it, on up to four cores, since cores that share a memory are slower than one alone; the rate is the extra time that all
+takes. What one step does (uploads, manifests) is not divided by the number of cores.
 
 References (`dedup.against`) are not sampled: a sample would miss most of their matches. Their cost assumes as much text
 in a stored byte as in the dataset's sources, indexed and compared at the sample's speed.
 
-Price: one pass over the drawn files (decompression), a build of the sample and two of an eighth of it in a scratch
-folder, on one core.
+Price: one pass over the drawn files (decompression), and two builds of the sample and two of an eighth of it in a
+scratch folder.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,7 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     `tell` is called with a line of text when each phase begins. SourceError if the sample holds no line of the sources.
     """
     from corpusmill.builds.disk import held_of_references
+    from corpusmill.builds.local import worker_count
     from corpusmill.builds.plan import list_dataset
     from corpusmill.builds.references import plan_references
     from corpusmill.builds.sampling import draw_files, write_sample
@@ -82,14 +83,14 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         _write_eighth(root / "sample", root / "eighth")
         any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # one line is a large share of few
         sample_config = config.model_copy(update={"source": any_rejected})
-        tell("building an eighth of the sample twice, to measure start-up")
-        cold, warm = (_built(sample_config, root / "eighth", root / name) for name in ("cold", "warm"))
-        tell("building the sample on one core")
+        tell("building an eighth of the sample, then all of it")
+        _built(sample_config, root / "eighth", root / "cold")
         build = _built(config, root / "sample", root / "whole")
         paths = [listing.path_of[document.file.location] for document in drawn]
         shards = len(plan.shards) if is_shared(work) else None
         shown = _shown(config, _tokens_by_file(build, len(drawn)), paths, share)
-        seconds = fixed_and_variable(*(_seconds_and_bytes(folder, shown) for folder in (cold, warm, build)))
+        tell("building it again, by a program of its own, to measure time")
+        seconds = _seconds(sample_config, root, worker_count(None, plan.source_bytes()), share, shown)
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
         estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown, shards)
         references = msgspec.structs.replace(plan, references=plan_references(config, files))
@@ -103,6 +104,21 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     return estimate
 
 
+def _seconds(config: DatasetConfig, root: Path, cores: int, share: float, shown: float) -> float:
+    """Seconds of the whole build on so many cores; sample and eighth are below `root`. `shown`: see `_shown`."""
+    from corpusmill.builds.timing import MOST_WORKERS, Timed, scaled_seconds, timed_build
+
+    workers = min(cores, MOST_WORKERS)
+
+    def timed(name: str) -> Timed:
+        sampled = _of_sample(config, root / name, root / f"timed-{name}")
+        return timed_build(sampled, workers, dict.fromkeys(OF_SHOWN, shown))
+
+    whole = timed("sample")
+    part = timed("eighth") if share < 1 else whole
+    return scaled_seconds(part, whole, 1 / share, cores / workers)
+
+
 def _reference_seconds(build: Build) -> float:
     """Seconds per byte of text that a finished build spent in the stages that references go through, too."""
     seconds = sum(receipt.seconds for receipt in _all_receipts(build) if receipt.stage in OF_REFERENCES)
@@ -110,17 +126,19 @@ def _reference_seconds(build: Build) -> float:
 
 
 def _write_eighth(sample: Path, folder: Path) -> None:
-    """The longest of every eight lines of the sample: one with text, if there is any."""
+    """Every eighth line of the sample, and its longest one: one with text, if there is any."""
     folder.mkdir()
+    longest = b""
     with (folder / "eighth.jsonl").open("wb") as kept, fileinput.input(sorted(sample.iterdir()), mode="rb") as lines:
-        while eight := list(islice(lines, EIGHTH)):
-            kept.write(max(eight, key=len))
+        for number, line in enumerate(lines):
+            if number % EIGHTH == 0:
+                kept.write(line)
+            longest = max(longest, line, key=len)
+        kept.write(longest)
 
 
-def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
-    from corpusmill.builds.local import build_dataset
-    from corpusmill.stages.graph import open_build
-
+def _of_sample(config: DatasetConfig, sample: Path, root: Path) -> DatasetConfig:
+    """The configuration of a sample's build below `root`."""
     changes = {
         "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
         "dedup": config.dedup.model_copy(update={"against": None}),  # see above
@@ -129,7 +147,14 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
         "reclaim": "keep",
         "budget": None,
     }
-    return open_build(build_dataset(config.model_copy(update=changes), workers=1))
+    return config.model_copy(update=changes)
+
+
+def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
+    from corpusmill.builds.local import build_dataset
+    from corpusmill.stages.graph import open_build
+
+    return open_build(build_dataset(_of_sample(config, sample, root), workers=1))
 
 
 def compare_with_actual(build: Build) -> str:
@@ -159,13 +184,13 @@ def _scaled(
     build: Build,
     chances: list[float],
     share: float,
-    seconds: tuple[float, float],
+    seconds: float,
     stored: float,
     shown: float,
     shards: int | None,
 ) -> Estimate:
-    """`seconds`: the fixed seconds of each process, and those that the sample took on top. `stored`: bytes of a source
-    file per byte of its lines, which the sample holds uncompressed. `shown`: see `_shown`. `shards`: their number in
+    """`seconds`: of the whole build. `stored`: bytes of a source file per byte of its lines, which the sample holds
+    uncompressed. `shown`: see `_shown`. `shards`: their number in
     the whole, if its work folder is in a bucket.
     """
     from corpusmill.builds.disk import Held, held_by
@@ -175,10 +200,8 @@ def _scaled(
     total = total_of(_tokens_by_file(build, len(chances)), chances, share)
     text_bytes = build.total("index", "text_bytes_out")
     scale = 1 / share
-    cores = os.cpu_count() or 1
     removing = build.config.dedup.mode == "remove" and share < 1
     removed = build.total("union", "removed_bytes") if build.config.dedup.mode != "none" else 0
-    fixed, variable = seconds
 
     def times(stage: str) -> float:
         # Deduplicated documents are compressed as their sources are.
@@ -192,8 +215,8 @@ def _scaled(
         tokens_low=0 if removing else round(total.low),
         tokens_high=round(total.high),
         duplicate_share=removed / text_bytes if text_bytes else 0.0,
-        cores=cores,
-        hours=(fixed + scale * variable / cores) / 3600,
+        cores=os.cpu_count() or 1,
+        hours=seconds / 3600,
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in _all_receipts(build)),
         output_bytes={
             name: round(shown * scale * _exported_bytes(build, name)) for name in build.config.exports.formats()
@@ -222,26 +245,6 @@ def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
             first = source.first_document
             tokens[sample_of[source.path]].append(lengths[first : first + source.documents])
     return [np.concatenate([np.empty(0, np.int64), *pieces]) for pieces in tokens.values()]
-
-
-def fixed_and_variable(
-    cold: tuple[float, int], warm: tuple[float, int], whole: tuple[float, int]
-) -> tuple[float, float]:
-    """Seconds that a build takes whatever its size, and seconds that grow with the text, for the text of `whole`.
-
-    Each argument is (seconds, bytes of text) of a build: a part of the sample cold, the same warm, the sample warm.
-    """
-    share = warm[1] / max(1, whole[1])
-    variable = (
-        max(0.0, whole[0] - warm[0]) / (1 - share) if share <= 1 / 2 else whole[0]
-    )  # too few lines to tell a rate
-    return max(0.0, cold[0] - share * variable), variable
-
-
-def _seconds_and_bytes(build: Build, shown: float) -> tuple[float, int]:
-    """Seconds that the steps took, those after the budget `shown` times, and bytes of text."""
-    seconds = (receipt.seconds * (shown if receipt.stage in OF_SHOWN else 1) for receipt in _all_receipts(build))
-    return sum(seconds), build.total("index", "text_bytes_out")
 
 
 def _all_receipts(build: Build) -> list[Receipt]:

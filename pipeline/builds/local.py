@@ -167,7 +167,7 @@ def _task_name(build: RunnableBuild, stage: str, task: str) -> str | None:
         return task
     if not (number.isdecimal() and most.isdecimal() and 0 < int(number) <= int(most)):
         raise ConfigError("there is no such task", got=task, expected="<number>/<how many>, such as 3/16")
-    names = build.tasks(stage, int(most))
+    names = build.tasks(stage, int(most), least=int(most))
     return names[int(number) - 1] if int(number) <= len(names) else None
 
 
@@ -198,7 +198,6 @@ def _run_in_pool(
 ) -> Iterator[tuple[StepName, Path]]:
     """Run steps that may run at the same time; yields each, with its receipt's path, when it has ended."""
     running: dict[Future[Path], StepName] = {}
-    peaks: dict[BaseProcess, int] = {}
     try:
         for stage, unit in steps:
             if (not verify and build.need_not_run(stage, unit)) or len(steps) == 1:
@@ -207,10 +206,13 @@ def _run_in_pool(
             else:
                 running[pool.submit(_run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit
         pool.submit(int)  # makes the pool watch its workers: it would not notice one that has died before
+        # Asked once: this call takes the exit codes of the dead, which the pool's thread does, too, when one has died,
+        # and the second to ask for a code gets 255.
+        peaks = dict.fromkeys(multiprocessing.active_children(), 0)
         while running:
             done, _ = wait(running, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
-            for worker in multiprocessing.active_children():
-                peaks[worker] = max(peaks.get(worker, 0), peak_memory_bytes(worker.pid or 0))
+            for worker, peak in peaks.items():
+                peaks[worker] = max(peak, peak_memory_bytes(worker.pid or 0))
             for future in done:
                 path = _require_done(future, pool, build, list(running.values()), peaks)
                 if log.isEnabledFor(logging.INFO):  # the worker has no handler

@@ -9,7 +9,7 @@ be kept: where equal windows overlap, less than one copy may remain (20 times "a
 guarantee is that every removed byte is in a window that occurred earlier. `keep: every_string` also keeps the bytes of
 the first of several equal windows (ranges.kept_whole): then one whole copy of each repeated window remains.
 
-    text shard --write_anchors--> anchors of the shard                        one task per shard     anchors.py
+    text shard --write_anchors--> anchors of the shard                        one step per shard     anchors.py
     anchors of all shards --share--> places that share a hash                 one per hash partition shared.py
     text, places --answer_contexts--> digests of what is around them          one per shard          exchange.py
     digests of all shards --settle--> ranges, and borders still to compare    one per hash partition settle.py

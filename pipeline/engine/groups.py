@@ -10,8 +10,8 @@ from itertools import accumulate
 
 from corpusmill.errors import PermanentError
 
-LEAST_TASKS = 16  # of a stage with as many units, so that a small dataset is spread, too
-TASK_BYTES = 256 << 20  # of sources: work for half a minute in most stages
+LEAST_TASKS = 4  # of a stage with as many units, so that a small dataset is spread, too
+TASK_BYTES = 128 << 20  # of sources: work for 2 to 20 s, so that a usual shard of 256 MiB has its own task
 _TO = " to "
 
 

@@ -198,8 +198,9 @@ class RunnableBuild(Build):
                 if self.find(name, unit) is None:
                     self.run(name, unit)
 
-    def tasks(self, stage: str, most: int = MOST_TASKS) -> list[str]:
-        """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`.
+    def tasks(self, stage: str, most: int = MOST_TASKS, least: int = LEAST_TASKS) -> list[str]:
+        """Names of at most `most` tasks into which a scheduler divides a stage: `00007`, or `00000 to 00006`; no more
+        than `least` where each would have little work.
 
         Rollups of earlier stages that every task needs are made here, once.
         """
@@ -208,8 +209,6 @@ class RunnableBuild(Build):
             with suppress(StepMissingError):
                 self.rolled_inputs(self.graph[stage].inputs(self, units[0]))
         names = list(dict.fromkeys(map(self.graph[stage].task, units)))
-        # People look for shards in the task list, so each has its own task if there are few enough.
-        least = len(names) if self.graph[stage].per_shard else LEAST_TASKS
         return names_of_groups(names, self._source_bytes(names), min(most, self.graph[stage].most_tasks), least)
 
     def _source_bytes(self, names: list[str]) -> list[int]:

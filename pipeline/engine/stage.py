@@ -110,8 +110,8 @@ class Stage:
 
     `stores`        its work may access stores, so the scheduler passes it credentials
     `group`         the group of stages that it is shown in
-    `task`          the task that a unit belongs to: its units run one after another, so that a stage with several units
-                    per shard still has one task per shard
+    `task`          the name under which a unit is put into a task: units of one name, such as those of one shard, are
+                    always in the same
     `most_tasks`    the most tasks its units are divided into, if each task has much to load
     `memory`        (the key that decides, bytes) that one task takes by its settings, if that is much
     `approval`      Markdown that a person may have to approve before the build continues, "" if there is nothing to ask

@@ -3,7 +3,7 @@
 In:  the records of every token shard (whole documents, or contexts).
 Out: cells; the dataset's order is cell 0, cell 1, ... each in its own permuted order.
 
-Stage 1, scatter (one task per shard): every record draws a cell and a 64-bit key. One file per shard holds the rows
+Stage 1, scatter (one step per shard): every record draws a cell and a 64-bit key. One file per shard holds the rows
 grouped by cell, not a file per (shard, cell)::
 
     tokens     records of cell 0 | records of cell 1 | ...

@@ -12,6 +12,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.dedup.ranges import read_ranges
 from corpusmill.engine.build import Build
+from corpusmill.engine.groups import LEAST_TASKS
 from corpusmill.engine.preview import preview
 from corpusmill.errors import SourceError
 from corpusmill.ledger import read_receipt
@@ -127,10 +128,10 @@ def test_tasks_of_a_stage_with_little_work_in_many_cells_join_neighbours(tmp_pat
     build_dataset(config, workers=1)
     build = open_build(next((tmp_path / "work").glob("*/plan/*/receipt.json")))
     tasks = build.tasks("gather")
-    assert tasks[:2] == ["00000 to 00001", "00002 to 00003"]
-    assert len(tasks) == 16
+    assert tasks[:2] == ["00000 to 00008", "00009 to 00016"]
+    assert len(tasks) == LEAST_TASKS
     kinds = ("documents", "contexts")
-    first = {f"{kind}-{cell:05d}" for kind in kinds for cell in range(2)}
+    first = {f"{kind}-{cell:05d}" for kind in kinds for cell in range(9)}
     assert set(build.units_of_task("gather", tasks[0])) == first
     assert sorted(unit for task in tasks for unit in build.units_of_task("gather", task)) == sorted(
         build.units("gather")

@@ -21,7 +21,7 @@ def test_tasks_of_any_sizes_are_all_units_once_in_order_and_not_too_many(sizes: 
 @given(st.lists(st.integers(1, TASK_BYTES), min_size=17, max_size=300))
 def test_tasks_of_small_units_are_of_about_one_size(sizes: list[int]) -> None:
     names = [f"{number:05d}" for number in range(len(sizes))]
-    tasks = names_of_groups(names, sizes, 16)
+    tasks = names_of_groups(names, sizes, 16, least=16)
     work = [sum(sizes[int(name)] for name in names_of_group(names, task)) for task in tasks]
     assert max(work) <= sum(sizes) / 16 + max(sizes)
 
@@ -40,3 +40,9 @@ def test_tasks_of_ten_thousand_full_shards_are_as_many_as_allowed() -> None:
 def test_task_of_units_that_are_not_there_is_refused(task: str) -> None:
     with pytest.raises(PermanentError, match="no such task"):
         names_of_group(["00000", "00001"], task)
+
+
+def test_tasks_of_small_shards_are_few_and_those_of_usual_shards_the_shards() -> None:
+    small, usual = [f"{number:05d}" for number in range(178)], [f"{number:05d}" for number in range(16)]
+    assert len(names_of_groups(small, [2_000_000] * 178, 200)) == LEAST_TASKS
+    assert names_of_groups(usual, [256_000_000] * 16, 200) == usual

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from corpusmill.builds.disk import Moments, moments
-from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, fixed_and_variable, render_estimate
+from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, render_estimate
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import list_dataset, plan_dataset
 from corpusmill.builds.preflight import needed_room
@@ -218,13 +218,6 @@ def test_estimate_of_a_few_long_documents_holds_a_line(tmp_path) -> None:
         plan = plan_files(list_dataset(config).files, config.source.shard_bytes)
         drawn, share = draw_files([file for shard in plan.shards for file in shard], size // 5, seed)
         assert write_sample(config, drawn, share, seed, tmp_path / f"sample{seed}") in (2, 3)
-
-
-def test_fixed_and_variable_a_cold_start_is_counted_once() -> None:
-    """Kernels and tokenizer take 10 s once, a build 0.5 s whatever its size, a gigabyte 4 s."""
-    cold, warm, whole = (10 + 0.5 + 0.4, 10**8), (0.5 + 0.4, 10**8), (0.5 + 3.2, 8 * 10**8)
-    assert fixed_and_variable(cold, warm, whole) == pytest.approx((10.5, 3.2))
-    assert fixed_and_variable((3.0, 100), (2.0, 100), (2.0, 100)) == (1.0, 2.0)  # all of it, or as good as all
 
 
 @pytest.fixture
