@@ -89,10 +89,10 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         paths = [listing.path_of[document.file.location] for document in drawn]
         shards = len(plan.shards) if is_shared(work) else None
         shown = _shown(config, _tokens_by_file(build, len(drawn)), paths, share)
-        tell("building it again, by a program of its own, to measure time")
-        seconds = _seconds(sample_config, root, worker_count(None, plan.source_bytes()), share, shown)
+        tell("building it again, by a program of its own, to measure time and memory")
+        needs = _seconds_and_memory(sample_config, root, worker_count(None, plan.source_bytes()), share, shown)
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
-        estimate = _scaled(build, [line.chance for line in drawn], share, seconds, stored, shown, shards)
+        estimate = _scaled(build, [line.chance for line in drawn], share, needs, stored, shown, shards)
         references = msgspec.structs.replace(plan, references=plan_references(config, files))
         if references.references:
             size = references.reference_bytes()
@@ -104,8 +104,10 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     return estimate
 
 
-def _seconds(config: DatasetConfig, root: Path, cores: int, share: float, shown: float) -> float:
-    """Seconds of the whole build on so many cores; sample and eighth are below `root`. `shown`: see `_shown`."""
+def _seconds_and_memory(config: DatasetConfig, root: Path, cores: int, share: float, shown: float) -> tuple[float, int]:
+    """Seconds of the whole build on so many cores, and bytes of memory of a worker; sample and eighth are below `root`.
+    `shown`: see `_shown`.
+    """
     from corpusmill.builds.timing import MOST_WORKERS, Timed, scaled_seconds, timed_build
 
     workers = min(cores, MOST_WORKERS)
@@ -116,7 +118,7 @@ def _seconds(config: DatasetConfig, root: Path, cores: int, share: float, shown:
 
     whole = timed("sample")
     part = timed("eighth") if share < 1 else whole
-    return scaled_seconds(part, whole, 1 / share, cores / workers)
+    return scaled_seconds(part, whole, 1 / share, cores / workers), whole.peak_rss_bytes
 
 
 def _reference_seconds(build: Build) -> float:
@@ -184,14 +186,14 @@ def _scaled(
     build: Build,
     chances: list[float],
     share: float,
-    seconds: float,
+    needs: tuple[float, int],
     stored: float,
     shown: float,
     shards: int | None,
 ) -> Estimate:
-    """`seconds`: of the whole build. `stored`: bytes of a source file per byte of its lines, which the sample holds
-    uncompressed. `shown`: see `_shown`. `shards`: their number in
-    the whole, if its work folder is in a bucket.
+    """`needs`: the seconds of the whole build, and the memory of a worker. `stored`: bytes of a source file per byte of
+    its lines, which the sample holds uncompressed. `shown`: see `_shown`. `shards`: their number in the whole, if its
+    work folder is in a bucket.
     """
     from corpusmill.builds.disk import Held, held_by
     from corpusmill.builds.moved import moved_by
@@ -216,8 +218,8 @@ def _scaled(
         tokens_high=round(total.high),
         duplicate_share=removed / text_bytes if text_bytes else 0.0,
         cores=os.cpu_count() or 1,
-        hours=seconds / 3600,
-        peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in _all_receipts(build)),
+        hours=needs[0] / 3600,
+        peak_rss_bytes=needs[1],
         output_bytes={
             name: round(shown * scale * _exported_bytes(build, name)) for name in build.config.exports.formats()
         },

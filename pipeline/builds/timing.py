@@ -30,11 +30,14 @@ MOST_WORKERS = 4  # more would each have too little of a sample
 
 @dataclass(frozen=True)
 class Timed:
-    """A build of a sample: its bytes of text, seconds in all, and of these the seconds of stages of a single step."""
+    """A build of a sample: its bytes of text, seconds in all, of these the seconds of stages of a single step, and the
+    most memory that a step took.
+    """
 
     text_bytes: int
     seconds: float
     single_seconds: float
+    peak_rss_bytes: int
 
 
 def timed_build(config: DatasetConfig, workers: int, weights: Mapping[str, float]) -> Timed:
@@ -56,6 +59,7 @@ def timed_build(config: DatasetConfig, workers: int, weights: Mapping[str, float
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CORPUSMILL_TASK": str(os.getpid())}
     command = [sys.executable, "-P", "-m", "corpusmill.cli", "build", str(settings), "--workers", str(workers)]
     quiet = subprocess.DEVNULL
+    os.sync()  # what was written before would be written to the disk beside this build
     began = time.perf_counter()
     ended = subprocess.run(command, env=os.environ | variables, stdout=quiet, stderr=quiet, check=False)
     seconds = time.perf_counter() - began
@@ -67,14 +71,15 @@ def timed_build(config: DatasetConfig, workers: int, weights: Mapping[str, float
         )
     (plan,) = work.glob("*/plan/*/receipt.json")
     build = open_build(plan)
-    once, weighted, single = 0.0, 0.0, 0.0
+    once, weighted, single, peak = 0.0, 0.0, 0.0, 0
     for stage in build.graph.names:
         receipts = build.receipts(stage)
+        peak = max([peak, *(receipt.peak_rss_bytes for receipt in receipts)])
         of_stage = sum(receipt.seconds for receipt in receipts)
         once += of_stage
         weighted += weights.get(stage, 1.0) * of_stage
         single += weights.get(stage, 1.0) * of_stage if len(receipts) == 1 else 0.0
-    return Timed(build.total("index", "text_bytes_out"), seconds * weighted / once, single)
+    return Timed(build.total("index", "text_bytes_out"), seconds * weighted / once, single, peak)
 
 
 def scaled_seconds(part: Timed, whole: Timed, scale: float, more_cores: float) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.ledger import Outcome
-from corpusmill.stages.context import sections_of, settings, text_of, units
+from corpusmill.stages.context import sections_of, settings, text_of
 from corpusmill.stages.reference import text_step
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ STAGE = Stage(
     after=("settle",),
     per_shard=True,
     group="find_ranges",
-    units=units,
+    units_of="anchor",
     inputs=lambda build, shard: [text_step(build, shard), *whole(build, "settle")],
     settings=settings,
     run=_run,

@@ -41,11 +41,6 @@ def windows_settings(build: Build) -> dict[str, Any]:
     return {"keep": keep, **({"windows": True} if listed else {})}
 
 
-def units(build: Build) -> list[str]:
-    """The shards that have anchors."""
-    return build.units("anchor")
-
-
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     anchors = [index_step(build, shard)] if build.config.wants_windows else []
     return [text_step(build, shard), *anchors, *whole(build, "shared")]
@@ -95,7 +90,7 @@ STAGE = Stage(
     after=("shared",),
     per_shard=True,
     group="find_ranges",
-    units=units,
+    units_of="anchor",
     inputs=_inputs,
     settings=settings,
     run=_run,

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corpusmill.stages import border, reference_context
+from corpusmill.stages import border
 
-STAGE = replace(border.STAGE, name="reference_border", per_shard=False, units=reference_context.units)
+STAGE = replace(border.STAGE, name="reference_border", per_shard=False, units_of="reference_context")

@@ -16,4 +16,4 @@ def units(build: Build) -> list[str]:
     return build.units("reference") if build.units("anchor") else []
 
 
-STAGE = replace(context.STAGE, name="reference_context", per_shard=False, units=units)
+STAGE = replace(context.STAGE, name="reference_context", per_shard=False, units_of="", units=units)

@@ -15,7 +15,7 @@ from tests.system.corpus import configuration, lines_of, make_documents
 
 def built(text_bytes: int) -> Timed:
     """Of a build that takes 2 s whatever its size, 0.3 s of them in single steps, and 3 s and 0.5 s a gigabyte."""
-    return Timed(text_bytes, 2 + 3.5e-9 * text_bytes, 0.3 + 0.5e-9 * text_bytes)
+    return Timed(text_bytes, 2 + 3.5e-9 * text_bytes, 0.3 + 0.5e-9 * text_bytes, 0)
 
 
 @pytest.mark.parametrize("scale", [1, 1.5, 100])
@@ -29,8 +29,8 @@ def test_scaled_seconds_are_those_of_a_build_of_that_size_whose_single_steps_use
 
 def test_scaled_seconds_of_one_text_are_all_growing_and_never_negative() -> None:
     """No part was timed, or one line is most of the sample; or the machine was busy while the part was built."""
-    assert scaled_seconds(Timed(100, 2, 1), Timed(100, 2, 1), 10, 1) == 20
-    assert scaled_seconds(Timed(10, 9, 4), Timed(100, 3, 1), 10, 1) == 3
+    assert scaled_seconds(Timed(100, 2, 1, 0), Timed(100, 2, 1, 0), 10, 1) == 20
+    assert scaled_seconds(Timed(10, 9, 4, 0), Timed(100, 3, 1, 0), 10, 1) == 3
 
 
 def settings(root: Path, **changes: object) -> DatasetConfig:
@@ -45,6 +45,7 @@ def test_timed_build_counts_stages_as_often_as_it_is_told(tmp_path: Path) -> Non
     once = timed_build(config, 2, {})
     assert 0 < once.single_seconds < once.seconds
     assert once.text_bytes > 0
+    assert once.peak_rss_bytes > 10 << 20
     (tmp_path / "work").rename(tmp_path / "first")
     none = timed_build(config, 2, dict.fromkeys(GRAPH.names, 0.0))
     assert (none.text_bytes, none.seconds, none.single_seconds) == (once.text_bytes, 0, 0)
