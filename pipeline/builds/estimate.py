@@ -146,7 +146,6 @@ def _of_sample(config: DatasetConfig, sample: Path, root: Path) -> DatasetConfig
         "dedup": config.dedup.model_copy(update={"against": None}),  # see above
         "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
         "work_folder": str(root / "work"),
-        "reclaim": "keep",
         "budget": None,
     }
     return config.model_copy(update=changes)
@@ -156,7 +155,8 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
     from corpusmill.builds.local import build_dataset
     from corpusmill.stages.graph import open_build
 
-    return open_build(build_dataset(_of_sample(config, sample, root), workers=1))
+    kept = config.model_copy(update={"reclaim": "keep"})  # what it holds is looked at afterwards
+    return open_build(build_dataset(_of_sample(kept, sample, root), workers=1))
 
 
 def compare_with_actual(build: Build) -> str:
@@ -196,6 +196,7 @@ def _scaled(
     work folder is in a bucket.
     """
     from corpusmill.builds.disk import Held, held_by
+    from corpusmill.builds.memory import needed_memory
     from corpusmill.builds.moved import moved_by
     from corpusmill.builds.sampling import total_of
 
@@ -220,6 +221,10 @@ def _scaled(
         cores=os.cpu_count() or 1,
         hours=needs[0] / 3600,
         peak_rss_bytes=needs[1],
+        most_rss_bytes=max(
+            (size_bytes for stage, (_, size_bytes) in needed_memory(build.config).items() if build.units(stage)),
+            default=0,
+        ),
         output_bytes={
             name: round(shown * scale * _exported_bytes(build, name)) for name in build.config.exports.formats()
         },
@@ -267,6 +272,13 @@ def _tokens_in_words(estimate: Estimate) -> str:
     return f"at most {high}; {tokens} if the whole is no more repetitive than the sample"
 
 
+def _memory_in_words(estimate: Estimate) -> str:
+    measured = f"{bytes_text(estimate.peak_rss_bytes)} a worker"
+    if estimate.most_rss_bytes <= estimate.peak_rss_bytes:
+        return measured
+    return f"{measured}; with more text or repeats up to {bytes_text(estimate.most_rss_bytes)}, as configured"
+
+
 def _references_in_words(estimate: Estimate) -> list[tuple[str, str]]:
     if estimate.reference_bytes is None:
         return []
@@ -302,7 +314,7 @@ def render_estimate(estimate: Estimate) -> str:
         ("duplicates", share if whole else f"at least {share} (the whole is more repetitive than a sample)"),
         *_references_in_words(estimate),
         ("time", f"{seconds_text(3600 * estimate.hours)} on {estimate.cores} cores like these"),
-        ("memory", f"{bytes_text(estimate.peak_rss_bytes)} a worker"),
+        ("memory", _memory_in_words(estimate)),
         *(
             ("peak disk", f"{bytes_text(max(work for work, _ in timeline))} in the work folder with reclaim: {reclaim}")
             for reclaim, timeline in moments([*estimate.held, *estimate.held_of_references]).items()

@@ -30,6 +30,7 @@ class Estimate:
     `tokens_low` is 0 where duplicates are removed, because text may repeat text outside the sample.
     `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this machine's.
+    `peak_rss_bytes` of a worker, measured in the sample; `most_rss_bytes`: what a stage may take by its settings.
     `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as
     they are stored; `hours` counts them, too. `held_of_references`: as `held`, of these. `moved`, if the
     work folder is in a bucket: (requests, bytes) between it and one machine that keeps its cache, and machines that run
@@ -52,6 +53,7 @@ class Estimate:
     reference_bytes: int | None = None
     held_of_references: Sequence[tuple[str, float, float]] = ()
     moved: Sequence[tuple[int, int]] = ()
+    most_rss_bytes: int = 0
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

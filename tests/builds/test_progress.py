@@ -39,7 +39,7 @@ def test_progress_of_new_unchanged_and_refreshed_runs_is_what_the_receipts_say(t
             assert item.units_reused == len(units) - len(worked)
             assert item.bytes_done == sum(receipt.counts.get("bytes_read", 0) for receipt in worked)
             assert item.is_finished
-            assert (item.seconds > 0) == bool(worked)
+            assert worked or not item.seconds  # which may round to 0
             assert item.seconds >= max((receipt.seconds for receipt in worked), default=0) - 0.01
         worked_on = {stage for stage, item in told.items() if item.units_reused < item.units_done}
         assert worked_on == (set(told), {"upload", "report"}, worked_on)[number]

@@ -76,6 +76,9 @@ def test_estimate_tells_what_it_does_and_gives_units(tmp_path) -> None:
     figures = dict(line.split("  ", 1) for line in text.splitlines())
     assert re.fullmatch(r" *[0-9.]+ KiB", figures["text"])
     assert re.match(r" *[0-9.]+ s on \d+ cores", figures["time"])
+    assert re.fullmatch(
+        r" *[0-9.]+ MiB a worker; with more text or repeats up to [0-9.]+ GiB, as configured", figures["memory"]
+    )
     assert "bytes" not in text
 
 
