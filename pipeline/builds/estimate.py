@@ -146,6 +146,7 @@ def _of_sample(config: DatasetConfig, sample: Path, root: Path) -> DatasetConfig
         "dedup": config.dedup.model_copy(update={"against": None}),  # see above
         "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
         "work_folder": str(root / "work"),
+        "reclaim": "keep",
         "budget": None,
     }
     return config.model_copy(update=changes)
@@ -155,8 +156,7 @@ def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
     from corpusmill.builds.local import build_dataset
     from corpusmill.stages.graph import open_build
 
-    kept = config.model_copy(update={"reclaim": "keep"})  # what it holds is looked at afterwards
-    return open_build(build_dataset(_of_sample(kept, sample, root), workers=1))
+    return open_build(build_dataset(_of_sample(config, sample, root), workers=1))
 
 
 def compare_with_actual(build: Build) -> str:

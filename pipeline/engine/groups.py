@@ -12,19 +12,20 @@ from corpusmill.errors import PermanentError
 
 LEAST_TASKS = 4  # of a stage with as many units, so that a small dataset is spread, too
 TASK_BYTES = 128 << 20  # of sources: work for 2 to 20 s, so that a usual shard of 256 MiB has its own task
+UNIT_BYTES = 1 << 20  # of sources, the least that a unit counts: what any step costs, some 20 ms, in bytes
 _TO = " to "
 
 
 def names_of_groups(names: list[str], sizes: list[int], most: int, least: int = LEAST_TASKS) -> list[str]:
     """Names of tasks of neighbouring units of about equal size: at most `most`, and no more than `least` if each would
-    have less than TASK_BYTES of the `sizes` (bytes).
+    have less than TASK_BYTES of the `sizes` (bytes, at least UNIT_BYTES each).
     """
-    tasks = min(len(names), most, max(least, sum(sizes) // TASK_BYTES))
+    weights = [max(UNIT_BYTES, size) for size in sizes]
+    total = sum(weights)
+    tasks = min(len(names), most, max(least, total // TASK_BYTES))
     if tasks == len(names):
         return names
-    # A unit belongs to the task that holds its middle; an empty unit counts as one byte.
-    weights = [max(1, size) for size in sizes]
-    total = sum(weights)
+    # A unit belongs to the task that holds its middle.
     groups: dict[int, list[str]] = {}
     for name, weight, end in zip(names, weights, accumulate(weights), strict=True):
         groups.setdefault((2 * end - weight) * tasks // (2 * total), []).append(name)
