@@ -52,7 +52,7 @@ def write_data(folder: Path) -> None:
 
 
 def add_many_shards(folder: Path) -> None:
-    """Two runs of build_dataset over 200 shards, as if its 2,000 tasks had run: one that finished, one that failed."""
+    """Two runs of build_dataset over 200 shards, as if its tasks had run: one that finished, one that failed."""
     started = server.running()
     assert started is not None
     os.environ.update(server.environment(started.port))
