@@ -79,7 +79,8 @@ def timed_build(config: DatasetConfig, workers: int, weights: Mapping[str, float
         once += of_stage
         weighted += weights.get(stage, 1.0) * of_stage
         single += weights.get(stage, 1.0) * of_stage if len(receipts) == 1 else 0.0
-    return Timed(build.total("index", "text_bytes_out"), seconds * weighted / once, single, peak)
+    weight = weighted / once if once else 1.0  # seconds of receipts are rounded
+    return Timed(build.total("index", "text_bytes_out"), seconds * weight, single, peak)
 
 
 def scaled_seconds(part: Timed, whole: Timed, scale: float, more_cores: float) -> float:
