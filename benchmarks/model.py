@@ -3,7 +3,7 @@
 Text of 0.5 and of 4 GB (benchmarks/numbered.py makes it), repeats removed, random order, four formats, 32 MB a shard,
 `reclaim: eager`. Stated before, from a sample of the default size: seconds on all cores of this machine, peak disk,
 memory of the largest step, and tokens. The build is `corpusmill build` in programs of its own. Beside them, without a
-limit, 4 GB of text that mostly repeats itself (benchmarks/dedup_memory.py): a sample does not see repeats of what is
+limit, 4 GB of text of which a quarter is removed (benchmarks/dedup_memory.py): a sample does not see repeats of what is
 outside it, so where they are removed, disk and tokens are stated too high. Run it alone; it takes some ten minutes and
 30 GB of disk.
 

@@ -9,9 +9,8 @@ lower bound, and where duplicates are removed, the token count is only an upper 
 
 Time is a fixed part (imports, the tokenizer) and a rate. `corpusmill build` builds an eighth of the sample and all of
 it, on up to four cores, since cores that share a memory are slower than one alone; the rate is the extra time that all
-takes. Both keep their files (`reclaim: keep`), which takes a third longer than deleting them early, about what a build
-of more than the memory holds loses by waiting for memory and disk. What one step does (uploads, manifests) is not
-divided by the number of cores.
+takes. Both keep their files (`reclaim: keep`), which takes longer than deleting them early, as a build of more than
+the memory holds does. What one step does (uploads, manifests) is not divided by the number of cores.
 
 References (`dedup.against`) are not sampled: a sample would miss most of their matches. Their cost assumes as much text
 in a stored byte as in the dataset's sources, indexed and compared at the sample's speed.

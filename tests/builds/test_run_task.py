@@ -19,6 +19,7 @@ from corpusmill.builds import local
 from corpusmill.builds.local import build_dataset, run_build, run_task
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
+from corpusmill.engine.groups import LEAST_TASKS
 from corpusmill.engine.standing import stands
 from corpusmill.errors import ConfigError, CorruptDataError, PermanentError, TransientError
 from corpusmill.stages.graph import GRAPH, open_build
@@ -57,6 +58,15 @@ def test_run_task_that_verifies_makes_damaged_outputs_again(plan: Path, processe
     assert text.read_bytes() != whole
     run_task(plan, "index", "1/1", processes=processes, verify=True)
     assert text.read_bytes() == whole
+
+
+def test_run_task_of_as_many_tasks_as_shards_takes_one_however_small_it_is(plan: Path) -> None:
+    """An array of a batch system has the machines that it was told, so its tasks are not joined for being small."""
+    units = open_build(plan).units("download")
+    assert len(units) > LEAST_TASKS == len(open_build(plan).tasks("download"))
+    for number, unit in enumerate(units, start=1):
+        (receipt,) = run_task(plan, "download", f"{number}/{len(units)}")
+        assert receipt.parent.name.startswith(unit)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
