@@ -1,8 +1,8 @@
 """Disk that a build with everything on takes at its worst moment, with `reclaim: keep` and `eager`, and as stated.
 
-The corpus is that of `corpusmill sample-corpus`, the configuration four formats, deduplicated documents and random
+The text is 400 MB (benchmarks/numbered.py makes it), the configuration four formats, deduplicated documents and random
 order. A thread adds up the blocks of every file below the work folder and the destination all the time (a file of two
-names counts once). `corpusmill estimate` is asked before; it samples all of so small a corpus.
+names counts once). `corpusmill estimate` is asked before, with its usual sample.
 
     .venv/bin/python -m benchmarks.disk
 """
@@ -20,14 +20,15 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from benchmarks.numbered import write_numbered
 from benchmarks.results import write_result
 from corpusmill.builds.disk import moments
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.documents.sample_corpus import write_sample_corpus
 from corpusmill.stages.graph import open_build
 
+MEGABYTES = 400
 MOST_PER_TEXT_BYTE = 6.5  # with reclaiming
 CLOSE = 0.10  # what is stated is at most so far from what is measured
 
@@ -81,7 +82,7 @@ def sampled_disk(*roots: Path, every_seconds: float = 0.02) -> Iterator[list[int
 
 def measure(root: Path, reclaim: str) -> dict[str, Any]:
     """Build once; bytes per byte of text at the worst moment and at the end, and the stated peak by the measured."""
-    config = configured(root, reclaim)
+    config = configured(root, reclaim, shard_bytes="32MB")
     stated = max(map(sum, stated_moments := moments(estimate_dataset(config).held)[reclaim]))
     with sampled_disk(root / "work", root / "outputs") as seen:
         build = open_build(build_dataset(config))
@@ -103,7 +104,7 @@ def main() -> int:
     """Measure both settings; 1 if a reach is missed."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        write_sample_corpus(root / "corpus")
+        write_numbered(root / "corpus", MEGABYTES, MEGABYTES // 32)
         figures: dict[str, Any] = {reclaim: measure(root, reclaim) for reclaim in ("keep", "eager")}
     claim = f"with reclaim: eager, a build with everything on takes at most {MOST_PER_TEXT_BYTE} bytes per byte of text"
     claim += f", and estimate states the peak within {CLOSE:.0%}"

@@ -1,7 +1,9 @@
 """How much disk a build holds at every moment, with `reclaim: keep` and with `reclaim: eager`.
 
-A moment is the end of a wave of stages, before anything is reclaimed, so a wave's outputs and inputs are on disk
-together. The destination fills in the last wave but one, when an eager build has already deleted the gathered records.
+A moment is the end of a wave of stages, or of the part of a stage that writes one kind of files, before anything is
+reclaimed, so outputs and inputs are on disk together: scattered documents are deleted when the documents' cells are
+complete, and only then the contexts' cells are written. The destination fills in the last wave but one, when an eager
+build has already deleted the gathered records.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import NamedTuple
 
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
+from corpusmill.engine.estimates import HeldRow
+from corpusmill.engine.stage import kind_of
 from corpusmill.report.figures import bytes_text
 from corpusmill.stages.graph import GRAPH
 from corpusmill.stages.scatter import KINDS
@@ -30,46 +34,66 @@ DELIVERED = {"export", "writeback", "manifest"}
 
 
 class Held(NamedTuple):
-    """What a stage leaves in the work folder: bytes that stay, and bytes that may go once their last reader has
-    finished.
+    """What a stage's units of one kind leave in the work folder: bytes that stay, and bytes that may go once their last
+    reader has finished. `reads` is the kind of the files that they read.
     """
 
     stage: str
     kept_bytes: float
     reclaimed_bytes: float = 0
+    kind: str = ""
+    reads: str = ""
 
 
-def moments(held: Iterable[tuple[str, float, float]], *, handed_over: bool = True) -> dict[str, Moments]:
-    """What a build holds, by setting of `reclaim`; `held`: rows of Held, where a stage that is left out holds nothing.
+def moments(held: Iterable[HeldRow], *, handed_over: bool = True) -> dict[str, Moments]:
+    """What a build holds, by setting of `reclaim`; `held`: rows of Held in the order in which they are written, where a
+    stage that is left out holds nothing.
 
     `handed_over`: an eager build has one destination, which gets links instead of copies (stages/upload.py).
     """
-    by_stage = {row[0]: Held(*row) for row in held}
-    delivered = sum(row.kept_bytes + row.reclaimed_bytes for row in by_stage.values() if row.stage in DELIVERED)
-    by_setting: dict[str, Moments] = {"keep": [], "eager": []}
-    for reclaim, timeline in by_setting.items():
-        work = destination = 0.0
-        for wave in GRAPH.waves():
-            stages = [by_stage[name] for name in wave if name in by_stage]
-            work += sum(row.kept_bytes + row.reclaimed_bytes for row in stages)
-            destination = delivered if "upload" in wave else destination
-            freed = sum(row.reclaimed_bytes for row in by_stage.values() if GRAPH[row.stage].read_until in wave)
-            freed *= reclaim == "eager"
-            shared = freed if handed_over and "upload" in wave else 0
-            timeline.append((round(work - shared), round(destination)))
-            work -= freed
-    return by_setting
+    rows = [Held(*row) for row in held]
+    return {
+        "keep": list(_moments(rows, eager=False, handed_over=False)),
+        "eager": list(_moments(rows, eager=True, handed_over=handed_over)),
+    }
+
+
+def _moments(rows: list[Held], *, eager: bool, handed_over: bool) -> Iterator[tuple[int, int]]:
+    work = destination = 0.0
+    for wave in GRAPH.waves():
+        own = [row for row in rows if row.stage in wave]
+        freed = [row for row in rows if eager and GRAPH[row.stage].read_until in wave]
+        for number, row in enumerate(own):
+            work += row.kept_bytes + row.reclaimed_bytes
+            yield round(work), round(destination)
+            if row.reads and row.reads not in {later.reads for later in own[number + 1 :]}:
+                work -= sum(other.reclaimed_bytes for other in freed if other.kind == row.reads)
+                freed = [other for other in freed if other.kind != row.reads]
+        freed_bytes = sum(row.reclaimed_bytes for row in freed)
+        if "upload" in wave:
+            destination = sum(row.kept_bytes + row.reclaimed_bytes for row in rows if row.stage in DELIVERED)
+            work -= freed_bytes * handed_over
+            freed_bytes *= not handed_over
+        yield round(work), round(destination)
+        work -= freed_bytes
 
 
 def held_by(build: Build) -> list[Held]:
     """What the stages of a finished build hold, if nothing was reclaimed. Hard links of one file count once."""
-    return [_held(build, stage) for stage in build.graph.names]
+    rows = []
+    for stage in build.graph.names:
+        by_kind: dict[tuple[str, str], list[str]] = {}
+        for unit in build.units(stage):
+            read = {kind_of(of) for name, of in build.inputs(stage, unit) if build.graph[name].reclaimed}
+            by_kind.setdefault((kind_of(unit), read.pop() if len(read) == 1 else ""), []).append(unit)
+        rows += [_held(build, stage, units, *kinds) for kinds, units in by_kind.items()]
+    return rows
 
 
-def _held(build: Build, stage: str) -> Held:
+def _held(build: Build, stage: str, units: list[str], kind: str, reads: str) -> Held:
     patterns = build.graph[stage].reclaimed
     kept = reclaimed = 0
-    for unit in build.units(stage):
+    for unit in units:
         folder, outputs = build.step_folder(stage, unit), build.receipt(stage, unit).outputs
         names = {output.name for output in outputs if any(fnmatchcase(output.name, pattern) for pattern in patterns)}
         files = {path.lstat().st_ino: path for path in _files(folder)}
@@ -79,7 +103,7 @@ def _held(build: Build, stage: str) -> Held:
                 reclaimed += size_bytes
             else:
                 kept += size_bytes
-    return Held(stage, kept, reclaimed)
+    return Held(stage, kept, reclaimed, kind, reads)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -97,7 +121,8 @@ def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, r
     by_anchors = config.index.method == "anchors"
     index, size = ("anchor", ANCHORS) if by_anchors else ("suffix_array", SUFFIX_ARRAY)
     changes_text = config.decontamination is not None and config.decontamination.changes_text()
-    records = RECORDS * len({KINDS[name] for name in formats}) if config.shuffle.order == "random" else 0.0
+    kinds = sorted({KINDS[name] for name in formats}, reverse=True)  # in the order of stages/scatter.py
+    records = RECORDS * (config.shuffle.order == "random")
     shares = [
         Held("download", float(remote)),
         Held("index", TEXT),
@@ -108,12 +133,17 @@ def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, r
         Held("refine", TEXT if config.steps_before("writeback") else 0.0),
         Held("tokenize", TOKENS),
         Held("writeback", DOCUMENTS if deduplicated and config.dedup.writeback else 0.0),
-        Held("scatter", 0.0, shown * records),
-        Held("gather", 0.0, shown * records),
-        Held("export", 0.0, shown * EXPORT * len(formats)),
+        *(Held("scatter", 0.0, shown * records, kind) for kind in kinds),
+        *(Held("gather", 0.0, shown * records, kind, kind) for kind in kinds),
+        *(Held("export", 0.0, shown * EXPORT, name, KINDS[name]) for name in formats),
     ]
-    own = [Held(stage, kept * source_bytes, reclaimed * source_bytes) for stage, kept, reclaimed in shares]
+    own = [scaled(row, source_bytes) for row in shares]
     return [*own, *held_of_references(config, reference_bytes)]
+
+
+def scaled(row: Held, times: float) -> Held:
+    """The row of a stage that holds so many times the bytes."""
+    return row._replace(kept_bytes=times * row.kept_bytes, reclaimed_bytes=times * row.reclaimed_bytes)
 
 
 def held_of_references(config: DatasetConfig, reference_bytes: int) -> list[Held]:

@@ -196,7 +196,7 @@ def _scaled(
     its lines, which the sample holds uncompressed. `shown`: see `_shown`. `shards`: their number in the whole, if its
     work folder is in a bucket.
     """
-    from corpusmill.builds.disk import Held, held_by
+    from corpusmill.builds.disk import held_by, scaled
     from corpusmill.builds.memory import needed_memory
     from corpusmill.builds.moved import moved_by
     from corpusmill.builds.sampling import total_of
@@ -229,7 +229,7 @@ def _scaled(
         output_bytes={
             name: round(shown * scale * _exported_bytes(build, name)) for name in build.config.exports.formats()
         },
-        held=[Held(stage, times(stage) * kept, times(stage) * reclaimed) for stage, kept, reclaimed in held_by(build)],
+        held=[scaled(row, times(row.stage)) for row in held_by(build)],
         moved=moved_by(build, shards, times) if shards else (),
         shown_tokens=round(shown * total.estimate) if shown != 1 else None,
     )
@@ -283,7 +283,7 @@ def _memory_in_words(estimate: Estimate) -> str:
 def _references_in_words(estimate: Estimate) -> list[tuple[str, str]]:
     if estimate.reference_bytes is None:
         return []
-    scratch = bytes_text(sum(kept + reclaimed for _, kept, reclaimed in estimate.held_of_references))
+    scratch = bytes_text(sum(row[1] + row[2] for row in estimate.held_of_references))
     return [
         (
             "references",

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 FILE = "estimate.json"
 SUBJECT = "of"
+HeldRow = tuple[str, float, float, str, str]
+"""(stage, bytes it leaves in the work folder, bytes that `reclaim: eager` deletes, its units' kind, that they read)."""
+
 # Keys that change no figure.
 UNRELATED = {"card", "dag", "destinations", "estimate", "keep_versions", "reclaim", "work_folder"}
 
@@ -28,7 +31,7 @@ class Estimate:
     """The estimate of a build. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
 
     `tokens_low` is 0 where duplicates are removed, because text may repeat text outside the sample.
-    `held`, stage by stage: its name, bytes that it leaves in the work folder, and bytes that `reclaim: eager` deletes.
+    `held`, by stage and kind: rows of builds/disk.py, which tell peak disk.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this machine's.
     `peak_rss_bytes` of a worker, measured in the sample; `most_rss_bytes`: what a stage may take by its settings.
     `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as
@@ -48,10 +51,10 @@ class Estimate:
     hours: float
     peak_rss_bytes: int
     output_bytes: dict[str, int]
-    held: Sequence[tuple[str, float, float]]
+    held: Sequence[HeldRow]
     shown_tokens: int | None = None
     reference_bytes: int | None = None
-    held_of_references: Sequence[tuple[str, float, float]] = ()
+    held_of_references: Sequence[HeldRow] = ()
     moved: Sequence[tuple[int, int]] = ()
     most_rss_bytes: int = 0
 

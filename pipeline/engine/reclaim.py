@@ -11,20 +11,20 @@ them.
     scatter ---> gather ---> export ---> upload                    files: deleted behind the last step that reads them
 
 The step that has just finished checks its inputs and itself; the last of several readers finds all of them settled. A
-running step locks what it reads (ledger/given_back.py); a check that meets the lock leaves a mark, and the next one
-that does not covers the whole stage.
+running step locks what it reads (ledger/given_back.py), all units of a kind at once: contexts are freed while documents
+are read. A check that meets the lock leaves a mark, and the next one that does not covers the whole kind.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from corpusmill.engine.stage import StepMissingError, StepName
+from corpusmill.engine.stage import MANY, StepMissingError, StepName, kind_of
 from corpusmill.ledger import Step, asked_again, give_back, nobody_reading, reading
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def note_files(build: Build, stage: str, unit: str) -> None:
 def inputs_kept(build: Build, step: Step) -> Iterator[None]:
     """While a step works, keep the files that it reads from being deleted, and those it opens on this machine."""
     with ExitStack() as locks:
-        for stage in sorted({receipt.stage for receipt in step.inputs}) if build.config.reclaim == "eager" else ():
-            if build.graph[stage].reclaimed:
-                locks.enter_context(reading(build.home(stage) / stage))
+        inputs = {(receipt.stage, receipt.unit) for receipt in step.inputs if build.graph[receipt.stage].reclaimed}
+        for stage, kind in _kinds_of(build, inputs) if build.config.reclaim == "eager" else ():
+            locks.enter_context(reading(build.home(stage) / stage, kind))
         before, build.kept = build.kept, deque()
         try:
             yield
@@ -108,19 +108,31 @@ def inputs_kept(build: Build, step: Step) -> Iterator[None]:
             build.kept = before
 
 
+def _kinds_of(build: Build, inputs: Iterable[StepName]) -> list[StepName]:
+    """(stage, kind) of the units that inputs name, each once, in order."""
+
+    def kinds(stage: str, unit: str) -> set[str]:
+        if unit != MANY:
+            return {kind_of(unit)}
+        every: set[str] = build.remembered(("kinds", stage), lambda: set(map(kind_of, build.units(stage))))
+        return every
+
+    return sorted({(stage, kind) for stage, unit in inputs for kind in kinds(stage, unit)})
+
+
 def reclaim_after(build: Build, stage: str, unit: str) -> None:
     """Once a step has finished, delete the files of its inputs and of itself that no step needs any more."""
     if build.config.reclaim != "eager":
         return
-    candidates: dict[str, list[str]] = {}
+    candidates: dict[tuple[str, str], list[str]] = {}
     for name, of in (*build.inputs(stage, unit), (stage, unit)):
         if build.graph[name].reclaimed:
-            candidates.setdefault(name, []).append(of)
-    for name, units in candidates.items():
-        _reclaim(build, name, units)
+            candidates.setdefault((name, kind_of(of)), []).append(of)
+    for (name, kind), units in candidates.items():
+        _reclaim(build, name, kind, units)
 
 
-def _reclaim(build: Build, stage: str, units: list[str]) -> None:
+def _reclaim(build: Build, stage: str, kind: str, units: list[str]) -> None:
     try:
         readers = readers_of(build, stage)
     except StepMissingError:
@@ -128,7 +140,7 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     gone: set[str] = build.remembered(("gone", stage), set)  # cached, because every cell has all shards as inputs
     if gone.issuperset(units):
         return
-    later = build.home(stage) / stage / LATER
+    later = build.home(stage) / stage / f"{LATER}{kind}"
     units = [unit for unit in units if unit not in gone]
     if not later.exists() and not any(_has_files(build, stage, unit) for unit in units):
         gone.update(unit for unit in units if not is_read(build, stage, unit))
@@ -136,13 +148,13 @@ def _reclaim(build: Build, stage: str, units: list[str]) -> None:
     settled = cache(lambda reader: is_settled(build, *reader))  # valid while no step can begin to read
     passed: dict[str, int] = build.remembered(("passed", stage), dict)  # how many of a unit's readers were settled
     freed = []
-    with nobody_reading(build.home(stage) / stage) as alone:
+    with nobody_reading(build.home(stage) / stage, kind) as alone:
         if not alone:
             later.touch()
             return
         if later.exists():
             later.unlink()
-            units = build.units(stage)
+            units = [unit for unit in build.units(stage) if kind_of(unit) == kind]
         for unit in units:
             if unit in gone:
                 continue

@@ -23,6 +23,11 @@ StepName = tuple[str, str]
 """(stage, unit)"""
 
 
+def kind_of(unit: str) -> str:
+    """The kind in a unit's name: `documents` of `documents-00003` and of `documents-*`; "" of `00003`."""
+    return unit.rpartition("-")[0]
+
+
 class StepMissingError(PermanentError):
     """A step needs one that has not finished: `stage` and `unit` name the unfinished one."""
 

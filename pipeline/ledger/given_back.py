@@ -4,8 +4,8 @@ The receipt lists them first (`given_back`), then they are deleted: a process ki
 step needs. Opening one raises DamagedStepError, as for any missing output, and the step runs again; its new receipt
 lists none.
 
-A step that reads such outputs holds the shared lock `.reading` of their stage while it works. Giving back takes the
-exclusive lock; if it is taken, the files are left for the next check.
+A step that reads such outputs holds a shared lock, one for each kind of unit of their stage, while it works. Giving
+back takes the exclusive lock; if it is taken, the files are left for the next check.
 """
 
 from __future__ import annotations
@@ -59,20 +59,21 @@ def give_back(folder: Path, patterns: tuple[str, ...]) -> Receipt | None:
 
 
 @contextmanager
-def reading(stage_folder: Path) -> Iterator[None]:
-    """Keep the outputs of a stage from being given back during the `with`."""
-    with lock_file(stage_folder / READING_LOCK) as lock:
+def reading(stage_folder: Path, kind: str = "") -> Iterator[None]:
+    """Keep the outputs of a stage's units of a kind from being given back during the `with`."""
+    with lock_file(stage_folder / f"{READING_LOCK}{kind}") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield
 
 
 @contextmanager
-def nobody_reading(stage_folder: Path) -> Iterator[bool]:
-    """Yields whether no step reads the outputs of a stage; if so, none can begin to during the `with`.
+def nobody_reading(stage_folder: Path, kind: str = "") -> Iterator[bool]:
+    """Yields whether no step reads the outputs of a stage's units of a kind; if so, none can begin to in the `with`.
 
     Callers wait for one another, so a reader that one of them meets will check again after it.
     """
-    with lock_file(stage_folder / GIVING_LOCK) as turn, lock_file(stage_folder / READING_LOCK) as lock:
+    turn_path, lock_path = (stage_folder / f"{name}{kind}" for name in (GIVING_LOCK, READING_LOCK))
+    with lock_file(turn_path) as turn, lock_file(lock_path) as lock:
         fcntl.flock(turn, fcntl.LOCK_EX)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -212,7 +212,7 @@ def unit_formats(build: Build) -> dict[str, tuple[str, ...]]:
     if not shares_tokens(build):
         return {name: (name,) for name in formats}
     shared = ("megatron", "nanoset")
-    return {SHARED: shared, **{name: (name,) for name in formats if name not in shared}}
+    return {**{name: (name,) for name in formats if name not in shared}, SHARED: shared}
 
 
 def shares_tokens(build: Build) -> bool:

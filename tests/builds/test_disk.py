@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ def test_moments_of_reclaimed_stages_go_with_the_wave_of_their_last_reader() -> 
     assert max(map(sum, moments([Held("export", 0, 40)], handed_over=False)["eager"])) == 2 * 40
 
 
+def test_moments_of_two_kinds_of_records_are_freed_one_after_the_other() -> None:
+    kinds = ("documents", "contexts")
+    held = [
+        *(Held("scatter", 0, 10, kind) for kind in kinds),
+        *(Held("gather", 1, 10, kind, kind) for kind in kinds),
+        Held("export", 0, 2, "webdataset", "contexts"),
+        Held("export", 0, 5, "numpy", "documents"),
+        Held("export", 0, 6, "documents", "documents"),
+    ]
+    eager = [size for size, _ in itertools.groupby(work for work, _ in moments(held)["eager"])]
+    assert eager[: eager.index(22)] == [0, 10, 20, 20 + 11, 31 - 10 + 11]
+    assert eager[eager.index(22) :] == [22, 22 + 2, 24 - 10 + 5, 19 + 6, 25 - 10, 2]
+
+
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 40 MB of text."""
@@ -61,7 +76,7 @@ def test_stated_peak_is_within_a_tenth_of_the_measured_one(
     config = check_config(configuration(tmp_path, **changes), where="test")
     stated = moments(estimate_dataset(config).held)[reclaim]
     with sampled_disk(tmp_path / "work", tmp_path / "outputs") as seen:
-        build_dataset(config)
+        build_dataset(config, workers=1)  # with two, so few steps of each kind would overlap
     assert max(map(sum, stated)) == pytest.approx(max(seen), rel=0.1)
 
 

@@ -98,7 +98,7 @@ def test_estimate_counts_references_by_their_files_and_the_speed_of_the_sample(t
     planned = plan_dataset(config)
     assert open_build(planned).plan.reference_bytes() == size
     built = open_build(build_dataset(config, workers=1))
-    told = {stage: kept + reclaimed for stage, kept, reclaimed in actual.held_of_references}
+    told = {row[0]: row[1] + row[2] for row in actual.held_of_references}
     made = {stage: sum(size_of(receipt) for receipt in built.receipts(stage)) for stage in told}
     assert 0.5 < told["reference"] / made["reference"] < 2
     assert 0.5 < sum(told.values()) / sum(made.values()) < 2

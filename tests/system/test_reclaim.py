@@ -23,6 +23,7 @@ from corpusmill.engine.preview import preview
 from corpusmill.engine.reclaim import _find_readers, readers_of
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
+from corpusmill.engine.stage import kind_of
 from corpusmill.ledger import reading
 from corpusmill.lineage import locate_id, trace, verify_records
 from corpusmill.stages.graph import GRAPH, open_build
@@ -114,12 +115,14 @@ def test_eager_build_delivers_the_bytes_of_keep_and_holds_receipts(kept: Path, e
 
 
 def test_unchanged_eager_build_has_nothing_to_give_back_and_waits_for_no_reader(root: Path) -> None:
-    work = open_build(plan_dataset(configured(root))).work
+    built = open_build(plan_dataset(configured(root)))
+    work = built.work
     with ExitStack() as readers:
         for stage in RECLAIMED:
-            readers.enter_context(reading(work / stage))
+            for kind in set(map(kind_of, built.units(stage))):
+                readers.enter_context(reading(work / stage, kind))
         require_reclaimed(build(root))
-    assert not list(work.glob("*/.reclaim_later"))
+    assert not list(work.glob("*/.reclaim_later*"))
 
 
 def test_unchanged_eager_build_deletes_what_a_killed_one_had_given_back_and_not_deleted(root: Path) -> None:
@@ -296,13 +299,30 @@ def test_last_reader_gives_back_what_others_could_not_while_it_read(tmp_path: Pa
     built = open_build(begin_run(plan_dataset(configured(tmp_path))))
     for stage in (*GRAPH.before("gather"), "gather"):
         units = built.units(stage)
-        with reading(built.work / "scatter") if stage == "gather" else nullcontext():
+        kept = units[0] if stage == "gather" else ""
+        with reading(built.work / "scatter", kind_of(kept)) if kept else nullcontext():
             for unit in units:
                 built.run(stage, unit)
-    assert not any(receipt.given_back for receipt in built.receipts("scatter"))
-    built.run("gather", units[-1])
-    again = open_build(built.plan_receipt)
-    assert all(receipt.given_back for receipt in again.receipts("scatter"))
+    assert freed_kinds(built) == {kind_of(units[-1])}
+    built.run("gather", units[0])
+    assert freed_kinds(open_build(built.plan_receipt)) == {kind_of(units[0]), kind_of(units[-1])}
+
+
+def freed_kinds(built: Build) -> set[str]:
+    return {kind_of(unit) for unit in built.units("scatter") if built.receipt("scatter", unit).given_back}
+
+
+def test_last_cell_of_documents_frees_scattered_documents_while_contexts_are_read(tmp_path: Path) -> None:
+    write_files(tmp_path / "corpus", 1, 2, 3)
+    built = open_build(begin_run(plan_dataset(configured(tmp_path))))
+    for stage in GRAPH.before("gather"):
+        for unit in built.units(stage):
+            built.run(stage, unit)
+    with reading(built.work / "scatter", "contexts"):
+        for unit in built.units("gather"):
+            if kind_of(unit) == "documents":
+                built.run("gather", unit)
+    assert freed_kinds(built) == {"documents"}
 
 
 def test_destination_that_lacks_a_file_gets_it_again(root: Path, kept: Path) -> None:
