@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 UNMATCHED = "unmatched.jsonl"
-LISTED = 1000
 
 
 class UnmatchedDecisionsError(PermanentError):
@@ -45,17 +44,17 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     lacking = np.flatnonzero(~met)
     rows = np.sort(decisions.row[lacking])
     names = [file.name for file in files]
-    examples = [place_of_row(int(row), names) for row in rows[:LISTED]]
+    places = [place_of_row(row, names) for row in rows.tolist()]
     if len(lacking) > wanted.max_unmatched_share * len(decisions):
         raise UnmatchedDecisionsError(
             f"{len(lacking):,} of {len(decisions):,} decisions match no document",
-            where="\n".join(f"{file}, row {row:,}" for file, row in examples[:5]),
+            where="\n".join(f"{file}, row {row:,}" for file, row in places[:5]),
             expected=f"at most {wanted.max_unmatched_share:.4%} (max_unmatched_share of the decisions {unit})",
             got=f"{len(lacking) / len(decisions):.4%}",
             next_step="compare the keys with the documents' ids, or files and lines; or raise max_unmatched_share",
         )
     with (folder / UNMATCHED).open("w") as listed:
-        listed.writelines(json.dumps({"file": file, "row": row}) + "\n" for file, row in examples)
+        listed.writelines(json.dumps({"file": file, "row": row}) + "\n" for file, row in places)
     return Outcome(counts={"matched": int(met.sum()), "unmatched": len(lacking), "bytes_read": 0})
 
 
@@ -65,9 +64,15 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     return [Check("decisions", (("sorted", decisions),), met)]
 
 
+def unmatched_rows(build: Build, unit: str) -> set[tuple[str, int]]:
+    """(file, row) of the decisions that match no document."""
+    with build.opened("decided", unit, UNMATCHED) as folder, (folder / UNMATCHED).open() as listed:
+        return {(place["file"], place["row"]) for place in map(json.loads, listed)}
+
+
 STAGE = Stage(
     "decided",
-    version=2,
+    version=3,
     after=("join",),
     unit_word="source",
     units=_units,

@@ -52,7 +52,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "decisions",
-    version=1,
+    version=2,
     after=("index",),
     unit_word="source",
     units=_units,

@@ -39,6 +39,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     from corpusmill.report.facts import to_json
     from corpusmill.report.html import render_html
     from corpusmill.report.shards import SHARDS
+    from corpusmill.stages.decided import unmatched_rows
     from corpusmill.stages.decisions import decisions_called
     from corpusmill.stages.retention import keep_newest
     from corpusmill.stages.summarize import shard_table, summarize
@@ -62,7 +63,8 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     mark_delivered(build.plan_folder, dataset_version(build))
     if build.config.forget and not summary.latest_stays:
         files = [file.stored() for file in decisions_called(build, FORGOTTEN)[1]]
-        note_gone(build.config.forget, files, build.work / LOG, dataset_version(build))
+        lacking = unmatched_rows(build, FORGOTTEN)
+        note_gone(build.config.forget, files, build.work / LOG, dataset_version(build), lacking)
     keep_newest(build)
     return Outcome(counts=headline(summary), details=listed_details(build.config, dataset_version(build), summary))
 

@@ -31,14 +31,17 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 WORDS = {"and", "or", "not", "in", "is", "null", "true", "false"}
 KINDS: dict[type, str] = {float: "number", int: "number", str: "text", bool: "true or false"}
 
+NULL = " or null"
+
 Test = Callable[[Sequence[Any]], bool]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A parsed condition. `kinds`: for each column, in order, the type of its values; "" for any.
+    """A parsed condition. `kinds`: for each column, in order, the type of its values, "" for any, and NULL behind it if
+    the column is tested for null.
 
-    `holds(values)` of one row, a value for each column (see `checked`).
+    `holds(values)` of one row, a value for each column (see `checked`). No comparison holds for null.
     """
 
     columns: tuple[str, ...]
@@ -52,14 +55,17 @@ def read_condition(text: str) -> Condition:
 
 
 def checked(value: Any, kind: str, *, from_text: bool = False) -> Any:
-    """A column's value, if it is of type `kind`; `from_text`: the value is CSV text. ValueError does not quote it."""
-    if from_text and kind in {"number", "true or false"}:
-        value = _from_text(value, kind)
-    if not kind:
+    """A column's value, if it is of type `kind`; `from_text`: the value is CSV text, null if empty. ValueError does not
+    quote it.
+    """
+    of = kind.removesuffix(NULL)
+    if from_text:
+        value = _from_text(value, of)
+    if not of or (value is None and kind != of):
         return value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise ValueError("no value")
-    if KINDS.get(type(value)) != kind:
+    if KINDS.get(type(value)) != of:
         raise ValueError(f"a value of type {type(value).__name__}")
     return value
 
@@ -69,7 +75,7 @@ def _from_text(text: str, kind: str) -> Any:
         return None
     if kind == "true or false":
         return {"true": True, "false": False}.get(text.lower(), text)
-    for read in (int, float):
+    for read in (int, float) if kind == "number" else ():
         try:
             return read(text)
         except ValueError:
@@ -82,6 +88,7 @@ class _Reader:
         self.tokens = list(self._tokens(text))
         self.at = 0
         self.kinds: dict[str, str] = {}
+        self.nullable: set[str] = set()
 
     def _tokens(self, text: str) -> Iterator[tuple[str, str]]:
         at = 0
@@ -96,7 +103,8 @@ class _Reader:
     def whole(self) -> Condition:
         test = self.either()
         self.take("", kind="end")
-        return Condition(tuple(self.kinds), tuple(self.kinds.values()), test)
+        kinds = (kind + NULL * (column in self.nullable) for column, kind in self.kinds.items())
+        return Condition(tuple(self.kinds), tuple(kinds), test)
 
     def next(self, *words: str) -> bool:
         return self.tokens[self.at][1] in words and self.tokens[self.at][0] in {"name", "sign"}
@@ -152,6 +160,7 @@ class _Reader:
             if not wanted:
                 self.take()
             self.take("null")
+            self.nullable.add(column)
             return lambda values: (values[place] is None) == wanted
         if self.next("in"):
             self.take()
@@ -163,7 +172,7 @@ class _Reader:
         compare, value = COMPARISONS[sign], self.value(column)
         if isinstance(value, bool) and sign not in {"==", "!="}:
             raise ValueError(f"{value} has no order: compare {column} by == or !=")
-        return lambda values: compare(values[place], value)
+        return lambda values: values[place] is not None and compare(values[place], value)
 
     def listed(self, column: str) -> list[Any]:
         self.take("[")

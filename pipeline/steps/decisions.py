@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from corpusmill.documents.compression import ENDINGS, open_decompressed
 from corpusmill.errors import PermanentError
-from corpusmill.steps.conditions import Condition, checked
+from corpusmill.steps.conditions import NULL, Condition, checked
 from corpusmill.storage import StoredFile, Wanted, fetch, open_location, open_once
 
 CSV_ENDINGS = tuple(ending.replace(".jsonl", ".csv") for ending in ENDINGS)
@@ -86,8 +86,8 @@ def read_decisions(
 
 def read_keys(
     files: Sequence[StoredFile], endpoint_url: str | None, columns: Sequence[str], folder: Path, *, keys: int
-) -> Iterator[list[Any]]:
-    """The values of some columns of every row, MISSING where JSON lacks one; the first `keys` are the key.
+) -> Iterator[tuple[int, list[Any]]]:
+    """Every row's number and its values of some columns, MISSING where JSON lacks one; the first `keys` are the key.
 
     Ids are returned as text. DecisionError for a row without a key.
     """
@@ -96,7 +96,7 @@ def read_keys(
             for row, values in rows:
                 _key(values[:keys], file.name, row, from_text=from_text)
                 line = [int(values[1])] if keys > 1 else []
-                yield [str(values[0]), *line, *values[keys:]]
+                yield row, [str(values[0]), *line, *values[keys:]]
 
 
 def _records(run: list[Row], number: int, name: str, decided: Decided, *, from_text: bool) -> NDArray[Any]:
@@ -107,7 +107,7 @@ def _records(run: list[Row], number: int, name: str, decided: Decided, *, from_t
         digests.append(xxhash.xxh3_128_digest(_key(values[:keys], name, row, from_text=from_text)))
         given = []
         for column, kind, value in zip(keep.columns, keep.kinds, values[keys:], strict=True):
-            if value is MISSING and kind:
+            if value is MISSING and not kind.endswith(NULL):
                 raise _unusable("a decision lacks a column", name, row, column, "a row without it")
             try:
                 given.append(checked(None if value is MISSING else value, kind, from_text=from_text))

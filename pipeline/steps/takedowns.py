@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,35 +57,57 @@ def read_requests(forget: ForgetConfig, path: str) -> list[Key]:
     columns = _columns(forget)
     if path.endswith(".txt"):
         try:
-            return id_lines(forget, Path(absolute(path)).read_text("utf-8"), where=path)
+            return id_lines(forget, Path(absolute(path)).read_text("utf-8-sig"), where=path)
         except (OSError, UnicodeDecodeError) as error:
             got = type(error).__name__
             raise ConfigError("a list of ids cannot be read", where=path, expected="text in UTF-8", got=got) from None
     files = list_sources([absolute(path)], DECISION_ENDINGS)
     with tempfile.TemporaryDirectory() as folder:
-        return [tuple(values) for values in read_keys(files, None, columns, Path(folder), keys=len(columns))]
+        return [tuple(values) for _, values in read_keys(files, None, columns, Path(folder), keys=len(columns))]
 
 
 def id_lines(forget: ForgetConfig, text: str, *, where: str) -> list[Key]:
-    """The ids of a text that has one on every line; ConfigError where a key is a file and a line."""
+    """The ids of a text that has one on every line, as they are; empty lines are skipped.
+
+    ConfigError where a key is a file and a line, and for white space around an id: it may be part of the id, or not.
+    """
     if len(columns := _columns(forget)) > 1:
         raise ConfigError("a list of files and lines cannot be plain text", where=where, expected=", ".join(columns))
-    return [(line.strip(),) for line in text.split("\n") if line.strip()]
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    for number, line in enumerate(lines, 1):
+        if line != line.strip():
+            raise ConfigError(
+                "a line of a list of ids begins or ends with white space",
+                where=f"{where}, line {number:,}",
+                expected="an id alone",
+                got=f"{len(line):,} characters, {len(line) - len(line.strip()):,} of them white space at an end",
+                next_step='remove it, or if it belongs to the id, give the list as JSON lines such as {"id": "a "}',
+            )
+    return [(line,) for line in lines if line]
 
 
 def note_gone(
-    forget: ForgetConfig, files: list[StoredFile], log: Path, version: str, now: Callable[[], float] = time.time
+    forget: ForgetConfig,
+    files: list[StoredFile],
+    log: Path,
+    version: str,
+    unmatched: Collection[tuple[str, int]] = (),
+    now: Callable[[], float] = time.time,
 ) -> None:
-    """Add to the log that a version was delivered without the documents of the list that the log does not have yet."""
+    """Add to the log that a version was delivered without the documents of the list that the log does not have yet.
+
+    `unmatched`: (file, row) of keys that no document of the sources has; nothing can be said of them.
+    """
     columns = _columns(forget)
     before = log.read_bytes() if refresh(log, again=True) else b""
     known = {tuple(row.get(column) for column in columns) for row in map(json.loads, before.splitlines())}
     rows = []
-    for row in _rows(forget, files, log.parent):
+    for place, row in _rows(forget, files, log.parent):
         key = tuple(row[column] for column in columns)
         if key not in known:
             known.add(key)
-            rows.append({**row, "version": version, "gone_at": _written(now())})
+            if place not in unmatched:
+                rows.append({**row, "version": version, "gone_at": _written(now())})
     (write if is_shared(log) else _replace)(log, before + _lines(rows))
 
 
@@ -98,13 +120,16 @@ def _columns(forget: ForgetConfig) -> tuple[str, ...]:
     return forget.decisions().columns
 
 
-def _rows(forget: ForgetConfig, files: list[StoredFile], folder: Path) -> Iterator[dict[str, Any]]:
-    """The documents of the list: their keys, and who asked and when, where JSON lines say so."""
+def _rows(
+    forget: ForgetConfig, files: list[StoredFile], folder: Path
+) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
+    """The documents of the list: (file, row), and their keys, and who asked and when, where JSON lines say so."""
     columns = (*_columns(forget), "asked_by", "asked_at")
     for file in files:
         own = columns if ".jsonl" in file.name else _columns(forget)
-        for values in read_keys([file], forget.endpoint_url, own, folder, keys=len(_columns(forget))):
-            yield {column: value for column, value in zip(own, values, strict=True) if isinstance(value, str | int)}
+        for row, values in read_keys([file], forget.endpoint_url, own, folder, keys=len(_columns(forget))):
+            cells = zip(own, values, strict=True)
+            yield (file.name, row), {column: value for column, value in cells if isinstance(value, str | int)}
 
 
 def require_own_list(forget: ForgetConfig | None) -> ForgetConfig:

@@ -39,6 +39,9 @@ def holds(text: str, **row: Any) -> bool:
         ("not (score > 1)", {"score": 1}, True),
         ("`a b` == 'and'", {"a b": "and"}, True),
         ("a.b == 1", {"a.b": 1.0}, True),
+        ("language == 'en' or language is null", {"language": None}, True),
+        ("language != 'en' and language is not null", {"language": None}, False),
+        ("language != 'en' or not language is not null and score > 1", {"language": None, "score": 1}, False),
     ],
 )
 def test_condition_holds_as_it_reads(text: str, row: dict[str, Any], expected: bool) -> None:

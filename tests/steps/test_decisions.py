@@ -135,6 +135,26 @@ def test_csv_that_cannot_be_used_is_named(text: bytes, row: int, message: str, t
     assert (error.file, error.row) == ("one.csv", row)
 
 
+@pytest.mark.parametrize(
+    "keep", ["lang is null", "lang is not null", "lang == 'en' or lang is null", "lang != 'en' and lang is not null"]
+)
+def test_empty_cell_of_csv_is_the_null_of_json_lines(keep: str, tmp_path: Path) -> None:
+    rows = [("a", "en"), ("b", None), ("c", "de")]
+    (tmp_path / "one.csv").write_text("id,lang\n" + "".join(f"{key},{lang or ''}\n" for key, lang in rows))
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps({"id": key, "lang": lang}) + "\n" for key, lang in rows))
+    decided = Decided(("id",), read_condition(keep))
+    kept = [keep for *_, keep in read(tmp_path, decided)]  # of both files, one after the other
+    assert kept[:3] == kept[3:]
+    assert 0 < sum(kept) < 6
+
+
+def test_empty_cell_that_is_compared_with_a_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("id,lang\na,\n")
+    error = error_of(tmp_path, Decided(("id",), read_condition("lang != 'en'")))
+    assert (error.file, error.row) == ("one.csv", 1)
+    assert "no value" in str(error)
+
+
 def test_table_without_a_column_is_named(tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", [{"id": "a", "points": 1}])
     assert "score" in str(error_of(tmp_path, BY_ID))

@@ -22,6 +22,7 @@ from corpusmill.stages import filtering
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.summarize import summarize
 from corpusmill.stages.tokenize import configured_tokenizer
+from corpusmill.steps.takedowns import LOG, read_log, read_requests
 from corpusmill.verify import verify_build
 from corpusmill.verify.forgotten import IN_SPITE
 from tests.quick import quick
@@ -127,6 +128,25 @@ def test_ids_that_nobody_has_change_no_byte_and_are_counted(tmp_path: Path) -> N
     assert [(decision.name, decision.decisions, decision.unmatched) for decision in filtered.decisions] == [
         ("forgotten", 2, 2)
     ]
+
+
+def test_log_names_no_document_that_the_sources_do_not_have(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "none-1"}, {"id": "0-4"}, {"id": "none-1"}, {"id": "none-2", "asked_by": "x"})
+    of = build(settings(tmp_path, "keep"))
+    assert [row["id"] for row in read_log(of.work / LOG)] == ["0-4"]
+    assert of.receipt("decided", "forgotten").counts["unmatched"] == 2
+
+
+def test_list_of_ids_is_read_as_written_and_white_space_around_an_id_is_refused(tmp_path: Path) -> None:
+    forget = settings(tmp_path, "keep").forget
+    (tmp_path / "ids.txt").write_bytes("\ufeffone\r\n\r\ntwo words\n".encode())
+    assert read_requests(forget, str(tmp_path / "ids.txt")) == [("one",), ("two words",)]
+    for text in ("one\ntwo \n", "one\n\ttwo", " \n"):
+        (tmp_path / "ids.txt").write_text(text)
+        with pytest.raises(ConfigError, match="white space") as caught:
+            read_requests(forget, str(tmp_path / "ids.txt"))
+        assert "two" not in str(caught.value)
 
 
 def test_nothing_but_its_place_is_written_of_a_forgotten_document(tmp_path: Path) -> None:
