@@ -179,7 +179,8 @@ def cells(name: str, row: dict[str, Any]) -> list[str]:
 
 
 def line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |\n"
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |\n"
 
 
 if __name__ == "__main__":
