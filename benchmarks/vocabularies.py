@@ -161,10 +161,10 @@ def page(result: dict[str, Any], text: str) -> str:
     rows = figures["tokenizers"]
     fast = sum(row["mb_per_cpu_second"] >= FAST for row in rows.values())
     unequal = sum(row["documents_unequal"] + row["tricky_unequal"] for row in rows.values())
-    compared = f"{figures['documents']:,} documents and {figures['tricky_strings']:,} tricky strings of each"
+    compared = f"{figures['documents']:,} documents and {figures['tricky_strings']:,} tricky strings"
     summary = (
-        f"{len(rows)} tokenizers; {unequal} of all {compared} have other ids than the reference library's;"
-        f" {fast} tokenizers at {FAST} MB/s a core or more.\n"
+        f"Of {compared}, encoded by each of {len(rows)} tokenizers, {unequal} have other ids than the reference"
+        f" library's; {fast} tokenizers reach {FAST} MB/s per core. Pairs in the table count documents and tricky strings.\n"
         f"Measured on {result['machine']['processor']}, commit {result['commit'][:12]}, {result['date']}.\n"
     )
     table = "".join(map(line, [HEADS, RULE, *(cells(name, row) for name, row in rows.items())]))
