@@ -164,7 +164,8 @@ def page(result: dict[str, Any], text: str) -> str:
     compared = f"{figures['documents']:,} documents and {figures['tricky_strings']:,} tricky strings"
     summary = (
         f"Of {compared}, encoded by each of {len(rows)} tokenizers, {unequal} have other ids than the reference"
-        f" library's; {fast} tokenizers reach {FAST} MB/s per core. Pairs in the table count documents and tricky strings.\n"
+        f" library's; {fast} tokenizers reach {FAST} MB/s per core.\n"
+        "Pairs in the table count documents and tricky strings.\n"
         f"Measured on {result['machine']['processor']}, commit {result['commit'][:12]}, {result['date']}.\n"
     )
     table = "".join(map(line, [HEADS, RULE, *(cells(name, row) for name, row in rows.items())]))
