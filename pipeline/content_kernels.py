@@ -150,15 +150,16 @@ def text_hashes(text: NDArray[np.uint8], starts: Words, ends: Words) -> Words:
     return hashes
 
 
-_ODD_1 = np.uint64(0x9E3779B185EBCA87)
-_ODD_2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_ODD_3 = np.uint64(0x165667B19E3779F9)
+ODD_1 = np.uint64(0x9E3779B185EBCA87)
+ODD_2 = np.uint64(0xC2B2AE3D27D4EB4F)
+ODD_3 = np.uint64(0x165667B19E3779F9)
 
 
 @inlined
-def _stir(lane: Any, word: Any) -> Any:
-    lane += word * _ODD_2
-    return ((lane << np.uint64(31)) | (lane >> np.uint64(33))) * _ODD_1
+def stir(lane: Any, word: Any) -> Any:
+    """One round of xxHash's 64-bit lane (uint64): multiply, rotate by 31, multiply."""
+    lane += word * ODD_2
+    return ((lane << np.uint64(31)) | (lane >> np.uint64(33))) * ODD_1
 
 
 def _make_stir_stripes(_context: Any, _lanes: Any, _places: Any, _stripes: Any) -> Any:
@@ -184,9 +185,9 @@ def _make_stir_stripes(_context: Any, _lanes: Any, _places: Any, _stripes: Any) 
         stirred = []
         for pointer, state in zip(pointers, states, strict=True):
             words = builder.load(builder.gep(pointer, [number]), align=1)
-            added = builder.add(state, builder.mul(words, all_four(int(_ODD_2))))
+            added = builder.add(state, builder.mul(words, all_four(int(ODD_2))))
             turned = builder.or_(builder.shl(added, all_four(31)), builder.lshr(added, all_four(33)))
-            stirred.append(builder.mul(turned, all_four(int(_ODD_1))))
+            stirred.append(builder.mul(turned, all_four(int(ODD_1))))
         next_number = builder.add(number, WORD(1))
         for value, first, later in ((number, WORD(0), next_number), *zip(states, starts, stirred, strict=True)):
             value.add_incoming(first, before)
@@ -201,7 +202,7 @@ def _make_stir_stripes(_context: Any, _lanes: Any, _places: Any, _stripes: Any) 
 
 
 _stir_stripes: Any = intrinsic(_make_stir_stripes)
-"""`_stir` of four lanes of TEXTS texts with four words each at a time, for at least one stripe of each. Addresses:
+"""`stir` of four lanes of TEXTS texts with four words each at a time, for at least one stripe of each. Addresses:
 uint64[TEXTS, 4 lanes]; int64[TEXTS], where each text's stripes begin.
 
 Vectors, because LLVM does not vectorise the same loop; several texts, because one text stalls on its own
@@ -237,8 +238,8 @@ def _text_hashes(address: Any, starts: Any, ends: Any, hashes: Any) -> None:
                     break
                 texts[k] = waiting
                 size = ends[waiting] - starts[waiting]
-                lanes[k, 0], lanes[k, 1], lanes[k, 2] = _ODD_1, _ODD_2, _ODD_3
-                lanes[k, 3] = np.uint64(size) * _ODD_3
+                lanes[k, 0], lanes[k, 1], lanes[k, 2] = ODD_1, ODD_2, ODD_3
+                lanes[k, 3] = np.uint64(size) * ODD_3
                 places[k], left[k] = address + starts[waiting], size // STRIPE_BYTES
                 waiting += 1
             if left[k] and (busy < 0 or left[k] < left[busy]):
@@ -259,17 +260,17 @@ def _finish_text(lanes: Any, at: Any, stop: Any, hashes: Any) -> None:
     """Stir in the bytes behind the last whole stripe of a text, and write its two hashes."""
     first, second, third, fourth = lanes[0], lanes[1], lanes[2], lanes[3]
     while at + 8 <= stop:
-        first = _stir(first, load_word(at))
+        first = stir(first, load_word(at))
         at += 8
     last = np.uint64(0)
     while at < stop:
         last = last << np.uint64(8) | np.uint64(load_byte(at))
         at += 1
-    second = _stir(second, last)
+    second = stir(second, last)
     low, high = first, fourth
     for lane in (second, third, fourth):
-        low = _stir(low, lane)
+        low = stir(low, lane)
     for lane in (third, second, first):
-        high = _stir(high, lane)
+        high = stir(high, lane)
     hashes[0] = _finished(low)
     hashes[1] = _finished(high)

@@ -28,6 +28,11 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda sign: repr(sign[0])[1:-1], text)
 
 
+def inline(text: str) -> str:
+    """Untrusted text as one line, with control characters as escapes."""
+    return visible(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
 class CorpusmillError(Exception):
     """Base of every error that Corpusmill raises on purpose.
 

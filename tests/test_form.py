@@ -140,7 +140,10 @@ def test_fields_carry_a_title_and_help_from_the_example() -> None:
     assert all(printed.values())
     assert len({*printed.values()}) == len(FIELDS)  # none has its section's text for lack of its own
     assert [item.name for item in FIELDS if item.section is None] == ["name"]
-    assert printed["minimum_bytes"] == "Repeats of at least this many bytes are duplicates (7 or more)."
+    assert (
+        printed["minimum_bytes"]
+        == "Required unless mode: none; repeats of at least this many bytes are duplicates (7 or more)."
+    )
     assert printed["numpy_layout"].startswith("npy | bin (nanoGPT")
     assert printed["shard_bytes"].endswith("256MiB, 10GB. Default: 256MiB.")
 

@@ -1,7 +1,7 @@
 """The command line: each command parses its options, calls one function of another room and prints what it returns.
 
     init.py        Build: init
-    build.py       Build: config, estimate, plan, build, reprocess, run-task, export, gc
+    build.py       Build: config, estimate, plan, build, reprocess, run-task, claim, export, gc
     forgetting.py  Build: forget
     inspect.py     Inspect: verify, trace, locate, peek
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
@@ -9,7 +9,7 @@
     trying.py      Inspect: step try
     shuffling.py   Single steps on files that are ready: shuffle, shuffle-text, and find-batch
     datasets.py    Datasets: merge, mix, repair, sample-corpus, diff
-    transfers.py   Transfers: download, upload
+    transfers.py   Transfers: download, upload, check-store
 
     app.py         the panels of `corpusmill --help`, an example for each command
     options.py     the options that several commands have: one name, one type, one help text

@@ -37,9 +37,9 @@ KnownConfig = Annotated[
     Path | None, typer.Option("--config", help="The dataset's configuration, for facts that its files lack.")
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
-Inputs = Annotated[
-    list[str], typer.Argument(metavar="INPUT", help="JSON lines: files, folders, globs, s3://, gs://, hf://.")
-]
+_PLACES = "files, folders, globs, s3://, gs://, hf://."
+Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines: {_PLACES}")]
+InputsOrParquet = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines or parquet: {_PLACES}")]
 Workers = Annotated[
     int | None, typer.Option(help=WORKERS, min=1, show_default="one per core, or one if there is little text")
 ]

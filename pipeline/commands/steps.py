@@ -19,7 +19,7 @@ Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an e
 
 @command(STEPS, "dedup data --minimum-bytes 100 --output clean")
 def dedup(
-    inputs: options.Inputs,
+    inputs: options.InputsOrParquet,
     output: Output,
     minimum_bytes: Annotated[int, typer.Option(help="Repeats of at least this many bytes (7 or more).")] = 500,
     mode: Annotated[
@@ -43,7 +43,7 @@ def dedup(
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
 ) -> None:
-    """Remove or annotate every repeated stretch of text in JSON lines, over all files at once. Resumable."""
+    """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
     from corpusmill.builds.dedup_alone import dedup_config, deduplicate, render_finished
 
     config = dedup_config(
@@ -69,7 +69,7 @@ def dedup(
 
 @command(STEPS, "infini-gram data --output ngrams")
 def infini_gram(
-    inputs: options.Inputs,
+    inputs: options.InputsOrParquet,
     output: Output,
     unigram: Annotated[bool, typer.Option("--unigram", help="Also write the counts of single bytes.")] = False,
     text_field: options.TextField = "text",
@@ -78,7 +78,7 @@ def infini_gram(
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
 ) -> None:
-    """Write an infini-gram index (token type u8) of JSON lines: one folder 0, 1, ... per shard. Resumable."""
+    """Index JSON lines or parquet for infini-gram (token type u8): one folder 0, 1, ... per shard. Resumable."""
     from corpusmill.builds.dedup_alone import dedup_config, render_finished, write_index
 
     config = dedup_config(

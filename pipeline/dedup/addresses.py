@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from corpusmill.content_kernels import ODD_1, ODD_2, ODD_3, stir
 from corpusmill.kernels import kernel
 from corpusmill.words import load_byte, load_word, zero_high_bytes, zero_low_bytes
 
@@ -50,18 +51,6 @@ def common_suffix(first: Any, second: Any, limit: Any) -> Any:
     return done
 
 
-_ODD_1 = np.uint64(0x9E3779B185EBCA87)
-_ODD_2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_ODD_3 = np.uint64(0x165667B19E3779F9)
-
-
-@kernel
-def _stir(lane: Any, word: Any) -> Any:
-    """One round of xxHash's 64-bit lane: multiply, rotate by 31, multiply."""
-    lane += word * _ODD_2
-    return ((lane << np.uint64(31)) | (lane >> np.uint64(33))) * _ODD_1
-
-
 @kernel
 def bytes_hash(address: Any, length: Any) -> Any:
     """uint64 hash of `length` >= 7 bytes. Reads them, and below 8 also the one byte before them.
@@ -69,25 +58,25 @@ def bytes_hash(address: Any, length: Any) -> Any:
     Four lanes of 8 bytes as in xxHash64, so that a long gram costs about a cycle per 8 bytes; murmur3's final mix. The
     hash only finds candidates, which are compared byte for byte, so it needs speed and spread, not a standard.
     """
-    total = np.uint64(length) * _ODD_3
+    total = np.uint64(length) * ODD_3
     done = 0
     if length < 8:
-        total = _stir(total, load_word(address + length - 8) >> np.uint64(64 - 8 * length))
+        total = stir(total, load_word(address + length - 8) >> np.uint64(64 - 8 * length))
     else:
         if length >= 32:
-            one, two, three, four = _ODD_1, _ODD_2, _ODD_3, total
+            one, two, three, four = ODD_1, ODD_2, ODD_3, total
             while done + 32 <= length:
-                one = _stir(one, load_word(address + done))
-                two = _stir(two, load_word(address + done + 8))
-                three = _stir(three, load_word(address + done + 16))
-                four = _stir(four, load_word(address + done + 24))
+                one = stir(one, load_word(address + done))
+                two = stir(two, load_word(address + done + 8))
+                three = stir(three, load_word(address + done + 16))
+                four = stir(four, load_word(address + done + 24))
                 done += 32
-            total = _stir(_stir(_stir(one, two), three), four)
+            total = stir(stir(stir(one, two), three), four)
         while done + 8 <= length:
-            total = _stir(total, load_word(address + done))
+            total = stir(total, load_word(address + done))
             done += 8
         if done < length:  # the last word overlaps the one before it
-            total = _stir(total, load_word(address + length - 8))
+            total = stir(total, load_word(address + length - 8))
     total ^= total >> np.uint64(33)
     total *= np.uint64(0xFF51AFD7ED558CCD)
     total ^= total >> np.uint64(33)

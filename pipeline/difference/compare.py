@@ -10,7 +10,7 @@ from corpusmill.config import DatasetConfig
 from corpusmill.difference.documents import Numbers, rows_of_build, rows_of_documents
 from corpusmill.difference.matching import MEASURES, OUTCOMES, count_outcomes
 from corpusmill.difference.versions import Version, open_version
-from corpusmill.errors import visible
+from corpusmill.errors import inline
 from corpusmill.stages.writeback import FOLDER
 
 WORK, DELIVERED = "work folder", "documents/"
@@ -127,7 +127,7 @@ def _flat(values: Plain, above: str = "") -> Iterator[tuple[str, Any]]:
 def render_difference(difference: Plain) -> str:
     """For a terminal: all but the source files beyond SHOWN_SOURCES."""
     old, new, every = (difference[key] for key in ("old", "new", "documents"))
-    lines = [_shown(f"{side}  {' '.join(difference[side].values())}") for side in ("old", "new")]
+    lines = [inline(f"{side}  {' '.join(difference[side].values())}") for side in ("old", "new")]
     if old["dataset"] != new["dataset"]:
         lines.append("these are versions of different datasets")
     lines.append("files: " + ", ".join(f"{count:,} {what}" for what, count in difference["files"].items()))
@@ -141,14 +141,14 @@ def render_difference(difference: Plain) -> str:
         sources = touched_sources(difference)
         shown = sources[:SHOWN_SOURCES]
         kinds = [name for name, measures in every.items() if measures]
-        files = [[_shown(name), *(_old_and_new(measures[kind]) for kind in kinds)] for name, measures in shown]
+        files = [[inline(name), *(_old_and_new(measures[kind]) for kind in kinds)] for name, measures in shown]
         lines += ["", f"{len(sources):,} source files differ; of {len(shown):,} the documents, old > new:"]
         lines += _table([["", *kinds], *files]) if files else []
     lines.append("")
     for title in ("stated", "settings", "versions"):
         for key, (before, after) in (difference[title] or {}).items():
-            lines.append(_shown(f"{title}  {key}: {json.dumps(before)} -> {json.dumps(after)}"))
-    return "\n".join([*lines, *(_shown(f"unknown  {what}: {why}") for what, why in difference["unknown"].items())])
+            lines.append(inline(f"{title}  {key}: {json.dumps(before)} -> {json.dumps(after)}"))
+    return "\n".join([*lines, *(inline(f"unknown  {what}: {why}") for what, why in difference["unknown"].items())])
 
 
 def touched_sources(difference: Plain) -> list[tuple[str, Plain]]:
@@ -175,8 +175,3 @@ def _table(rows: list[list[Any]]) -> list[str]:
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
-
-
-def _shown(text: str) -> str:
-    """On one line, with control characters escaped."""
-    return visible(text).replace("\n", r"\n").replace("\t", r"\t")

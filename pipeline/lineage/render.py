@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from corpusmill.errors import visible
+from corpusmill.errors import inline
 from corpusmill.lineage.facts import (
     ContaminatedLine,
     DroppedLine,
@@ -164,11 +164,6 @@ def _spans(spans: Sequence[Span]) -> str:
 
 def number_of(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def inline(text: str) -> str:
-    """Untrusted text as one line, with control characters escaped."""
-    return visible(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
 def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

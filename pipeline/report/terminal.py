@@ -41,7 +41,12 @@ def print_summary(summary: BuildSummary, html: Path, console: Console | None = N
     for section in (_head, _stages, _balance, _budget, _totals, _outputs):
         for line in section(summary):
             console.print(line, soft_wrap=isinstance(line, Text))
-    console.print(Text(f"report  {plain(str(html))}"), soft_wrap=True)
+    console.print(Text(f"report  {plain(from_here(str(html)))}"), soft_wrap=True)
+
+
+def from_here(place: str) -> str:
+    """A path below the current folder relative to it; any other path, and an address, unchanged."""
+    return str(Path(place).relative_to(Path.cwd())) if Path(place).is_relative_to(Path.cwd()) else place
 
 
 def plain(text: str) -> str:
@@ -163,7 +168,8 @@ def _outputs(summary: BuildSummary) -> Lines:
     for place in summary.destinations:
         verified = f"{place.verified_files:,} of {counted(place.files, 'file')} verified"
         yield Text.assemble(
-            _mark(good=place.is_verified), f" {bytes_text(place.size_bytes)}, {verified}: {plain(place.where)}"
+            _mark(good=place.is_verified),
+            f" {bytes_text(place.size_bytes)}, {verified}: {plain(from_here(place.where))}",
         )
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import FORGOTTEN
-from corpusmill.engine.stage import Recount, Stage
+from corpusmill.engine.stage import Stage
 from corpusmill.ledger import Outcome
-from corpusmill.stages.joined import LEFT_OUT, left_out_of
+from corpusmill.stages.joined import LEFT_OUT, left_out_of, recount_left_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,10 +90,6 @@ def _digests(text: TextShard, ordinals: Iterable[int]) -> Iterator[bytes]:
         yield hashlib.sha256(text.text[bounds[ordinal] + 1 : bounds[ordinal + 1]].data).digest()
 
 
-def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
-    return Recount({"left_out": (folder / LEFT_OUT).stat().st_size // 8})
-
-
 STAGE = Stage(
     "copies",
     version=1,
@@ -103,6 +99,6 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
-    recount=_recount,
+    recount=recount_left_out,
     on_trunk=False,
 )

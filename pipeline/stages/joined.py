@@ -114,7 +114,8 @@ def find_decisions(build: Build, shard: str, name: str, decisions: Sorted, text:
     return decisions.find(key_of_line(files[path][0], files[path][1] + line + 1) for path, line in lines)
 
 
-def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
+def recount_left_out(_build: Build, _unit: str, folder: Path) -> Recount:
+    """How many documents a step of `join` or `copies` listed."""
     return Recount({"left_out": (folder / LEFT_OUT).stat().st_size // 8})
 
 
@@ -127,6 +128,6 @@ STAGE = Stage(
     inputs=_inputs,
     settings=_settings,
     run=_run,
-    recount=_recount,
+    recount=recount_left_out,
     on_trunk=False,
 )

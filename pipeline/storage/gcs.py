@@ -272,12 +272,7 @@ class GcsStore:
 
     def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         """Make a request under the retry policy, its errors translated (gcs_errors.py)."""
-
-        def once() -> T:
-            with explained(verb, where):
-                return request()
-
-        return retried(once, where=where, traffic=self.traffic)
+        return retried(request, where=where, traffic=self.traffic, explained=partial(explained, verb, where))
 
     def _key(self, name: str) -> str:
         return self._prefix + safe_relative_name(name, where=self.folder)

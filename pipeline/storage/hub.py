@@ -192,11 +192,7 @@ class HubStore:
         return next((file for file in files if isinstance(file, RepoFile) and file.path == path), None)
 
     def _call(self, verb: str, where: str, request: Callable[[], T]) -> T:
-        def once() -> T:
-            with explained(verb, where):
-                return request()
-
-        return retried(once, where=where, traffic=self.traffic)
+        return retried(request, where=where, traffic=self.traffic, explained=partial(explained, verb, where))
 
     def _path(self, name: str) -> str:
         return self._prefix + safe_relative_name(name, where=self.folder)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,8 +136,4 @@ class HubRepository:
         return str(done.oid)
 
     def _call(self, verb: str, request: Callable[[], T]) -> T:
-        def once() -> T:
-            with explained(verb, self.where):
-                return request()
-
-        return retried(once, where=self.where, traffic=self.traffic)
+        return retried(request, where=self.where, traffic=self.traffic, explained=partial(explained, verb, self.where))

@@ -17,7 +17,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -129,15 +129,25 @@ def twice_if_changed(call: Callable[[], T], traffic: Traffic) -> T:
         raise
 
 
-def retried(call: Callable[[], T], *, where: str, traffic: Traffic) -> T:
-    """The result of `call`, retried by the policy; the last error states the number of attempts."""
+def retried(
+    call: Callable[[], T],
+    *,
+    where: str,
+    traffic: Traffic,
+    explained: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> T:
+    """The result of `call`, retried by the policy; the last error states the number of attempts.
+
+    Each attempt runs within `explained()`, which translates a library's errors.
+    """
     policy = POLICY
     paused = 0.0
     mismatches = 0
     for attempt in range(policy.attempts):
         traffic.add(requests=1)
         try:
-            return call()
+            with explained():
+                return call()
         except ChecksumMismatchError as error:
             mismatches += 1
             if mismatches == 2:

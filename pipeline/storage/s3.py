@@ -258,12 +258,7 @@ class S3Store:
 
     def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         """Make a request under the retry policy, its errors translated (s3_errors.py)."""
-
-        def once() -> T:
-            with explained(verb, where):
-                return request()
-
-        return retried(once, where=where, traffic=self.traffic)
+        return retried(request, where=where, traffic=self.traffic, explained=partial(explained, verb, where))
 
     def key(self, name: str) -> str:
         """The key of a name."""

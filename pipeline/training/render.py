@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from corpusmill.errors import inline
 from corpusmill.lineage.facts import Piece
-from corpusmill.lineage.render import PART_COLUMNS, inline, number_of, part_row, table
+from corpusmill.lineage.render import PART_COLUMNS, number_of, part_row, table
 from corpusmill.training.sample import SampleTrace
 
 

@@ -15,10 +15,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 HEAD = """# Commands
 
 `corpusmill COMMAND --help` prints all of this, too. Three rules hold everywhere. An option is named like the
-configuration key; only `eot` and `bos`, which are both a token and a switch there, become `--eot-token`,
-`--bos-token` and `--eod`, `--bos`. Input files are arguments, and output goes to `--output`. A command on a
-configured dataset takes its configuration first. `python -m tests.commands.reference` writes this page, and a test
-runs every example.
+configuration key; `eot` and `bos` mean a token in one section and a switch in another, so they have two options each:
+`--eot-token` and `--eod`, `--bos-token` and `--bos`. Input files are arguments, and output goes to `--output`. A
+command on a configured dataset takes its configuration first. `python -m tests.commands.reference` writes this page,
+and a test runs every example.
 """
 
 
@@ -53,27 +53,37 @@ def render() -> str:
         for name, of, command in commands:
             if of == panel:
                 parts.append(f"| `{name}` | {_cell(command.help)} | `{example_of(command)}` |\n")
-    parts.append("\n## Options\n\n| option | meaning | of |\n|---|---|---|\n")
-    takes: dict[str, dict[str, list[str]]] = {}
-    for name, _, command in commands:
-        for parameter in command.params:
-            if parameter.param_type_name == "option":
-                option = " / ".join(names_of(parameter))
-                takes.setdefault(option, {}).setdefault(parameter.help or "", []).append(name)
-    for option, meanings in sorted(takes.items()):
-        for meaning, names in meanings.items():
-            parts.append(f"| `{option}` | {_cell(meaning)} | {', '.join(names)} |\n")
+    for kind in ("argument", "option"):
+        parts.append(f"\n## {kind.capitalize()}s\n\n| {kind} | meaning | of |\n|---|---|---|\n")
+        takes: dict[str, dict[str, list[str]]] = {}
+        for name, _, command in commands:
+            for parameter in command.params:
+                if parameter.param_type_name == kind:
+                    typed = " / ".join(names_of(parameter))
+                    takes.setdefault(typed, {}).setdefault(parameter.help or "", []).append(name)
+        for typed, meanings in sorted(takes.items()):
+            for meaning, names in meanings.items():
+                parts.append(f"| `{typed}` | {_cell(meaning)} | {', '.join(names)} |\n")
     parts.append(
-        "\n## Old names\n\nOld names are refused with an error that states the new one.\n\n| old | now |\n|---|---|\n"
+        "\n## Old names\n\nThese commands refuse old names with an error that states the new one.\n\n"
+        "| old | now | of |\n|---|---|---|\n"
     )
-    parts += [f"| `{old}` | `{new}` |\n" for old, new in sorted({**COMMANDS, **OPTIONS}.items())]
-    parts.append("| `export FORMAT CONFIG` | `export CONFIG --format FORMAT` |\n")
-    parts.append("| `sample-corpus FOLDER` | `sample-corpus --output FOLDER` |\n")
+    parts += [f"| `{old}` | `{new}` | |\n" for old, new in sorted(COMMANDS.items())]
+    parts.append("| `export FORMAT CONFIG` | `export CONFIG --format FORMAT` | |\n")
+    parts.append("| `sample-corpus FOLDER` | `sample-corpus --output FOLDER` | |\n")
+    for old, new in sorted(OPTIONS.items()):
+        names = [name for name, _, command in commands if old not in _typed(command) and new in _typed(command)]
+        parts.append(f"| `{old}` | `{new}` | {', '.join(names)} |\n")
     return "".join(parts)
 
 
+def _typed(command: Any) -> set[str]:
+    """Every word by which a command's parameters are known."""
+    return {name for item in command.params for name in (*item.opts, *item.secondary_opts, item.metavar) if name}
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from corpusmill.dedup.addresses import _ODD_1, _ODD_2, _ODD_3, bytes_hash
+from corpusmill.content_kernels import ODD_1, ODD_2, ODD_3
+from corpusmill.dedup.addresses import bytes_hash
 from corpusmill.dedup.anchors import write_anchors
 from corpusmill.dedup.match_kernels import find_groups
 from tests.dedup.corpora import made, match_folder
@@ -54,11 +55,11 @@ def crafted_documents(candidates: int) -> np.ndarray:
         hashes ^= hashes >> np.uint64(33)
         hashes *= inverse(odd)
     hashes ^= hashes >> np.uint64(33)
-    hashes *= inverse(int(_ODD_1))
+    hashes *= inverse(int(ODD_1))
     hashes = hashes >> np.uint64(31) | hashes << np.uint64(33)
-    lane = MINIMUM_BYTES * int(_ODD_3) + int.from_bytes(first, "little") * int(_ODD_2) & (1 << 64) - 1
-    lane = (lane << 31 | lane >> 33) * int(_ODD_1) & (1 << 64) - 1
-    words = (hashes - np.uint64(lane)) * inverse(int(_ODD_2))
+    lane = MINIMUM_BYTES * int(ODD_3) + int.from_bytes(first, "little") * int(ODD_2) & (1 << 64) - 1
+    lane = (lane << 31 | lane >> 33) * int(ODD_1) & (1 << 64) - 1
+    words = (hashes - np.uint64(lane)) * inverse(int(ODD_2))
     words = words[(words & np.uint64(0x8080808080808080)) == 0]  # one of 256
     documents = np.empty((len(words), MINIMUM_BYTES), np.uint8)
     documents[:, :8] = np.frombuffer(first, np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,13 @@ FILES_OF_FORMATS = {
 def configuration_page() -> str:
     """Every key with its values, default and meaning, a table per section."""
     parts = [CONFIGURATION]
-    printed = help_by_key(_without_lists(EXAMPLE.read_text(encoding="utf-8")))
-    for keys, section in _sections(DatasetConfig, ()):
+    printed = help_by_key(EXAMPLE.read_text(encoding="utf-8"))
+    for keys, section in sections_below(DatasetConfig, ()):
         parts.append(
             f"\n## {'.'.join(keys) or 'The whole'}\n\n| key | values | default | meaning |\n|---|---|---|---|\n"
         )
         schema = section.model_json_schema()
-        for key, field in section.model_fields.items():
+        for key, field in ((field.alias or name, field) for name, field in section.model_fields.items()):
             values = _values(field.annotation, schema["properties"][key], schema)
             meaning = printed.get((*keys, key)) or printed.get(keys, "")
             cells = (f"`{key}`", values, _default(field), _meaning(meaning))
@@ -73,26 +74,23 @@ def formats_page() -> str:
     return FORMATS + "".join(f"\n## {title}\n\n`pipeline/{name}`\n\n{_markdown(text)}\n" for title, text, name in texts)
 
 
-def _sections(model: type[Section], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], type[Section]]]:
+def sections_below(model: type[Section], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], type[Section]]]:
     yield above, model
     for key, field in model.model_fields.items():
         if (inner := _section(field.annotation)) is not None:
-            yield from _sections(inner, (*above, key))
+            yield from sections_below(inner, (*above, key))
 
 
 def _section(annotation: Any) -> type[Section] | None:
     """The section that a key or the items of its list hold."""
-    return section_of(annotation) or next(filter(None, map(section_of, getattr(annotation, "__args__", ()))), None)
-
-
-def _without_lists(text: str) -> str:
-    """The example with the first item of a list of sections as if it were the section."""
-    return text.replace("- name: gsm8k", "  name: gsm8k").replace("- path: outputs", "  path: outputs")
+    return section_of(annotation) or next(filter(None, map(_section, getattr(annotation, "__args__", ()))), None)
 
 
 def _values(annotation: Any, schema: dict[str, Any], whole: dict[str, Any]) -> str:
     if _section(annotation):
-        return "list of sections" if schema.get("type") == "array" else "section"
+        return (
+            "list of sections" if "array" in [item.get("type") for item in schema.get("anyOf", [schema])] else "section"
+        )
     choices = [item for item in schema.get("anyOf", [schema]) if item.get("type") != "null"]
     chosen = choices[0]
     if "enum" in chosen:
@@ -119,6 +117,8 @@ def _default(field: Any) -> str:
         return ""
     if isinstance(field.default, ByteSize):
         return next(f"`{field.default // size}{unit}`" for unit, size in UNITS if field.default % size == 0)
+    if isinstance(field.default, timedelta):
+        return f"`{field.default.days}d`"
     text = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
     return f"`{text}`" if text else "empty"
 

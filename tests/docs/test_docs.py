@@ -15,11 +15,12 @@ import yaml
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.config import DatasetConfig, check_config, load_config, parse_config, work_of
+from corpusmill.config import EXAMPLE, DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
+from corpusmill.form.help import comments_by_key
 from tests.commands.reference import each_command, names_of
 from tests.docs import sizing
-from tests.docs.reference import PAGES, configuration_page
+from tests.docs.reference import PAGES, configuration_page, sections_below
 from tests.system.corpus import write_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,6 +148,29 @@ def test_configuration_page_has_every_key_of_the_form_with_a_meaning() -> None:
     page = configuration_page()
     assert page.count("\n| `") > 90
     assert set(DatasetConfig.model_fields) <= set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
+    assert {"## steps", "## decisions", "## dedup.against", "## card.sources"} <= set(page.splitlines())
+
+
+def test_example_marks_every_key_with_a_default_as_optional() -> None:
+    """But for formats, of which one is required, and keys that another key's value makes optional."""
+    comments = comments_by_key(EXAMPLE.read_text(encoding="utf-8"))
+    unmarked = set()
+    for keys, section in sections_below(DatasetConfig, ()):
+        for key, field in section.model_fields.items():
+            at = (*keys, field.alias or key)
+            marked = comments.get(at, "").startswith(("optional", "required unless"))
+            if not marked and not field.is_required():
+                unmarked.add(".".join(at))
+            assert not marked or not field.is_required(), at
+    assert unmarked == {"exports.webdataset", "exports.numpy", "exports.megatron", "exports.nanoset"}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_rows_of_a_table_have_as_many_cells_as_its_head(path: Path) -> None:
+    """A bar in a cell begins another cell, in code too, unless it is escaped."""
+    for table in re.findall(r"(?:^\|.*\n)+", FENCE.sub("", path.read_text()), re.MULTILINE):
+        rows = table.splitlines()
+        assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {rows[0].count("|")}, rows[0]
 
 
 def test_site_has_every_page_in_its_navigation_once() -> None:

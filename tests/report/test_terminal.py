@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from corpusmill.report.summary import BuildSummary
-from corpusmill.report.terminal import print_summary
+from corpusmill.report.terminal import from_here, print_summary
 from tests.report import example_summaries as examples
 
 HTML = Path("work/web-en/report/report-0123456789abcdef/report.html")
@@ -73,6 +73,15 @@ def test_print_summary_says_how_much_was_reused_right_below_the_verdict() -> Non
     assert printed(usual, 80).splitlines()[1] == f"reused {reused} of {done} steps; {done - reused} ran"
     fresh = [stage.model_copy(update={"units_reused": 0}) for stage in usual.stages]
     assert "reused" not in printed(usual.model_copy(update={"stages": tuple(fresh)}), 80).partition("Stage")[0]
+
+
+def test_place_below_the_current_folder_is_printed_relative_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert from_here(str(tmp_path / "outputs" / "web")) == "outputs/web"
+    for elsewhere in (str(tmp_path.parent / "outputs"), "s3://corpora/web", "outputs/web", ""):
+        assert from_here(elsewhere) == elsewhere
 
 
 def test_print_summary_usual_build_says_the_facts() -> None:
