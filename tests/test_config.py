@@ -101,6 +101,14 @@ def test_config_sizes_with_units_are_bytes() -> None:
         ("name: tiny", "name: tiny\nname: tiny2", ["occurs twice", "lines 2 and 3"]),
         ("{seed: 1}", "{seed: [1}", ["not valid YAML"]),
         ("{seed: 1}", "{seed: true}", ["shuffle.seed", "valid integer", "got True"]),
+        *(
+            (
+                "{mode: none}",
+                f"{{mode: annotate, minimum_bytes: 500, annotate_key: {key}}}",
+                [f"dedup.annotate_key {key} is no place"],
+            )
+            for key in ("text", "text.ranges", "a..b", ".a", "a.")
+        ),
     ],
 )
 def test_config_bad_value_names_key_and_mend(old: str, new: str, message: list[str]) -> None:

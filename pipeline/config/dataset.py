@@ -106,7 +106,18 @@ class DatasetConfig(Section):
     @model_validator(mode="after")
     def _annotations_have_a_place(self) -> DatasetConfig:
         wanted, dedup = self.decontamination, self.dedup
-        if wanted is None or wanted.action != "annotate":
+        annotates_hits = wanted is not None and wanted.action == "annotate"
+        keys = {
+            "dedup.annotate_key": dedup.annotate_key if dedup.mode == "annotate" else None,
+            "decontamination.annotate_key": wanted.annotate_key if wanted and annotates_hits else None,
+        }
+        for name, key in keys.items():
+            if key and (key.split(".")[0] == self.source.text_field or not all(key.split("."))):
+                raise ValueError(
+                    f"{name} {key} is no place for an annotation: it must be keys joined by dots, of which the first is"
+                    f" not source.text_field, {self.source.text_field}"
+                )
+        if wanted is None or not annotates_hits:
             return self
         if dedup.mode == "none" or not dedup.writeback:
             raise ValueError(
