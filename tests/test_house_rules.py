@@ -67,8 +67,8 @@ MAY_IMPORT = {
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages training",
-    "commands": "api builds config datasets decontamination difference documents engine errors forgetting in_order"
-    " lineage mirrored mixture report reshuffle stages steps tokens training verify work_folder",
+    "commands": "api builds config datasets decontamination difference documents engine errors export forgetting"
+    " in_order lineage mirrored mixture report reshuffle stages steps tokens training verify work_folder",
     "cli": "commands errors installed",
 }
 

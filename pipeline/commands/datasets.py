@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.commands.app import DATASETS, command
+from corpusmill.commands.earlier import is_page, require_earlier, write_page
 from corpusmill.commands.options import EXIT_FAILED, KnownConfig, Page, Seed
 
 
@@ -107,8 +108,10 @@ def diff(
     from corpusmill.config import load_config
     from corpusmill.difference import compare_versions, render_difference, render_difference_page
 
+    if page is not None:
+        require_earlier(page, "--page", "a page", is_page)
     dataset = load_config(config) if config else None
     difference = compare_versions(old, new, dataset, (old_endpoint_url, new_endpoint_url))
     typer.echo(json.dumps(difference, indent=1) if as_json else render_difference(difference))
     if page is not None:
-        page.write_text(render_difference_page(difference), encoding="utf-8")
+        write_page(page, render_difference_page(difference))

@@ -9,6 +9,7 @@ import typer
 
 from corpusmill.commands import options
 from corpusmill.commands.app import INSPECT, STEPS, command
+from corpusmill.commands.earlier import require_earlier
 from corpusmill.errors import visible
 
 if TYPE_CHECKING:
@@ -40,14 +41,16 @@ def decontaminate(
     from corpusmill.builds.apart import require_apart
     from corpusmill.config import absolute
     from corpusmill.decontamination.decide import threshold_of
-    from corpusmill.decontamination.files import read_benchmark, search_files
+    from corpusmill.decontamination.files import is_hits, read_benchmark, search_files
     from corpusmill.decontamination.items import Fields
     from corpusmill.decontamination.search import Searcher
     from corpusmill.decontamination.seeds import build_seeds
 
-    require_apart([absolute(path) for path in inputs], [("--hits", str(hits.absolute()))])
     fields = Fields(question_field, answer_field, passage_field)
     benchmarks = [_benchmark(argument, fields, endpoint_url) for argument in benchmark]
+    read = [*inputs, *(benchmark.path for benchmark in benchmarks)]
+    require_apart([absolute(path) for path in read], [("--hits", str(hits.absolute()))])
+    require_earlier(hits, "--hits", "the hits", is_hits)
     items = [item for benchmark in benchmarks for item in read_benchmark(benchmark, benchmark.files())[0]]
     wanted = threshold_of(threshold)
     seeds, entries = build_seeds(items, seed_words)

@@ -95,6 +95,19 @@ def _require_all(items: list[Item], rows: int, path: str) -> None:
         )
 
 
+HIT_KEYS = ("benchmark", "item", "file", "line", "id", "begin", "end", "share")
+LONGEST_HIT_BYTES = 1 << 20
+
+
+def is_hits(file: BinaryIO) -> bool:
+    """Whether `search_files` wrote a file: it is empty, or its first line is a hit."""
+    first = file.readline(LONGEST_HIT_BYTES)
+    try:
+        return not first or tuple(orjson.loads(first)) == HIT_KEYS
+    except (orjson.JSONDecodeError, TypeError):
+        return False
+
+
 @dataclass
 class Searched:
     """What a search has read, and how often it found each item."""
@@ -161,16 +174,9 @@ def _search(
             texts_hit.add(hit.text)
             for entry in entries[hit.sequence]:
                 searched.hits[entry.benchmark, entry.item] += 1
-                yield {
-                    "benchmark": entry.benchmark,
-                    "item": entry.item,
-                    "file": name,
-                    "line": int(batch.line_numbers[hit.text]) + 1,
-                    "id": identities[hit.text].decode(),
-                    "begin": hit.begin,
-                    "end": hit.end,
-                    "share": hit.share,
-                }
+                line, identity = int(batch.line_numbers[hit.text]) + 1, identities[hit.text].decode()
+                values = (entry.benchmark, entry.item, name, line, identity, hit.begin, hit.end, hit.share)
+                yield dict(zip(HIT_KEYS, values, strict=True))
         searched.documents += batch.documents
         searched.text_bytes += len(batch.text) - batch.documents
         searched.documents_hit += len(texts_hit)

@@ -101,3 +101,33 @@ def test_decontaminate_by_another_threshold_is_refused(threshold: str, tmp_path:
             "--threshold",
             threshold,
         )
+
+
+@pytest.mark.parametrize("hits", ["items.jsonl", "items.jsonl/../items.jsonl", "data.jsonl", "notes.txt"])
+def test_decontaminate_hits_over_a_file_of_another_kind_are_refused(hits: str, tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_bytes(lines({"question": QUESTION}))
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": OTHER}))
+    (tmp_path / "notes.txt").write_text("mine\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ConfigError, match="--hits"):
+        run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--hits", tmp_path / hits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_decontaminate_hits_in_a_folder_of_benchmarks_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/items.jsonl").write_bytes(lines({"question": QUESTION}))
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": QUESTION}))
+    with pytest.raises(ConfigError, match="--hits is inside a source"):
+        run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "bench", "--hits", tmp_path / "bench/hits.jsonl")
+
+
+@pytest.mark.parametrize("text", [QUESTION, OTHER])
+def test_decontaminate_hits_of_an_earlier_run_are_replaced(text: str, tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_bytes(lines({"question": QUESTION}))
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": text}))
+    arguments = (tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--hits", tmp_path / "hits.jsonl")
+    run(*arguments)
+    first = (tmp_path / "hits.jsonl").read_bytes()
+    run(*arguments)
+    assert (tmp_path / "hits.jsonl").read_bytes() == first

@@ -259,6 +259,7 @@ def test_page_has_every_figure_and_obeys_no_name(versions: Any, tmp_path: Path) 
     page = tmp_path / "diff.html"
     arguments = ["diff", first, second["none"], "--config", str(root / "web.yaml"), "--page", str(page)]
     assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0  # replaces its own page
     text = page.read_text()
     assert not {"\x1b", "\u202e"} & set(text)
     assert not re.search(r"<(script|link|img)|https?://", text)
@@ -271,6 +272,13 @@ def test_page_has_every_figure_and_obeys_no_name(versions: Any, tmp_path: Path) 
             after = [f"{measure['documents'][1]:,}" for measure in measures.values()]
             assert [cell[0] for cell in rows[name]] == [*after, f"{measures['all']['tokens'][1]:,}"]
     assert all(key in text for key in difference["settings"])
+
+
+def test_page_over_a_file_of_another_kind_is_refused_before_anything_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text("name: web\n")
+    done = CliRunner().invoke(app, ["diff", "a", "b", "--page", str(tmp_path / "web.yaml")])
+    assert "--page names a file that this command did not write" in str(done.exception)
+    assert (tmp_path / "web.yaml").read_text() == "name: web\n"
 
 
 def test_page_of_versions_about_which_little_is_known_says_so(versions: Any) -> None:

@@ -80,6 +80,17 @@ def test_step_that_cannot_be_tried_says_why(words: list[str], message: str, root
     assert message in re.sub(r"\s+", " ", done.output + str(done.exception))
 
 
+def test_page_over_a_file_of_another_kind_is_refused_and_an_earlier_page_replaced(root: Path) -> None:
+    tried(root, "my_filters:long_enough", "--page", str(root / "pages/page.html"))
+    tried(root, "my_filters:long_enough", "--page", str(root / "pages/page.html"))
+    for name in ("texts.jsonl", "my_filters.py", "bad.txt"):
+        before = (root / name).read_bytes()
+        words = ["step", "try", "my_filters:long_enough", str(root / "texts.jsonl"), "--page", str(root / name)]
+        done = CliRunner().invoke(app, words)
+        assert "--page names a file that this command did not write" in str(done.exception)
+        assert (root / name).read_bytes() == before
+
+
 texts = st.text(st.sampled_from("ab \n<é"), max_size=30)
 
 
