@@ -93,7 +93,6 @@ MAY_READ_THE_CLOCK |= {"storage/local.py", "storage/retries.py"}  # the age of w
 LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
     "forgetting/purge.py": "a set, sorted before it is listed",
-    "documents/sample_corpus.py": "removes what it finds",
     "ledger/lock.py": "removes what it finds",
     "ledger/cached.py": "sizes are summed; steps are sorted before one goes",
     "storage/output_folder.py": "asks whether there is anything",

@@ -78,7 +78,7 @@ def repair(
 
 
 @command(DATASETS, "sample-corpus --output sample")
-def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; created if missing.")]) -> None:
+def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; an earlier run's files are replaced.")]) -> None:
     """Collect about 40 MB of real text from the installed Python packages, as jsonl.zst."""
     from corpusmill.documents.sample_corpus import write_sample_corpus
 
