@@ -21,7 +21,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_folder(tmp_path)
     (tmp_path / "taken").write_text("mine\n")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "occupied.yaml").write_text((tmp_path / "web.yaml").read_text().replace("work_folder: work", "work_folder: taken"))
+    (tmp_path / "occupied.yaml").write_text(
+        (tmp_path / "web.yaml").read_text().replace("work_folder: work", "work_folder: taken")
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
     monkeypatch.delenv("CORPUSMILL_TASK", raising=False)
@@ -101,3 +103,32 @@ def test_main_in_a_schedulers_task_leaves_an_error_of_a_path_to_be_retried(
         cli.main()
     assert caught.value.code == 75
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "next_step"),
+    [
+        ("run-task web.yaml tokenize 1/16", "work/<name>/plan/<plan>/receipt.json", "corpusmill plan CONFIG"),
+        ("run-task work/web/index/1/receipt.json tokenize 1/16", "work/<name>/plan/", "corpusmill plan CONFIG"),
+        ("shuffle shard --output out", "the files token_shard.json", "write it again: corpusmill tokenize"),
+        (f"find-batch data {TOKENIZER} --output web.yaml", "batch_bytes,", "give --output another name"),
+        ("merge parts/a parts/b --output merged", "34 bytes", "restore the file from another copy"),
+    ],
+)
+def test_command_on_a_file_that_someone_named_does_not_advise_to_delete_it(
+    line: str,
+    expected: str,
+    next_step: str,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for folder in ("shard", "parts"):
+        (root / folder).mkdir()
+    (root / "shard/token_shard.json").write_text("{}")
+    for name in ("a.idx", "a.bin", "b.idx", "b.bin"):
+        (root / "parts" / name).write_bytes(b"MMIDIDX\x00\x00")
+    code, printed = run(line, monkeypatch, capsys)
+    assert code == 1
+    assert expected in printed
+    assert f"next      {next_step}" in printed

@@ -108,5 +108,5 @@ def _refuse_existing(output: Path) -> None:
         raise ConfigError(
             "the configuration's output file already exists",
             where=output,
-            next_step="name another with --output, or remove it",
+            next_step="name another with --output",
         )
