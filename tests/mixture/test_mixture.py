@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -54,7 +55,10 @@ def dataset(
                 folder / "nanoset", stem, [batch], eos_id=50256, tokenizer_name="gpt2", vocabulary_size=50257
             )
     for path in sorted(folder.glob("*/*")):
-        listing.append({"name": path.relative_to(folder).as_posix(), "size_bytes": path.stat().st_size})
+        name, size_bytes = path.relative_to(folder).as_posix(), path.stat().st_size
+        listing.append(
+            {"name": name, "size_bytes": size_bytes, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        )
     description = {"name": folder.name, "vocabulary": VOCABULARY, "formats": {key: {} for key in formats}, **printed}
     (folder / "dataset.json").write_text(json.dumps({**description, "files": listing}))
     return open_source(folder)
@@ -201,7 +205,7 @@ def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp
     (tmp_path / "a" / "numpy").mkdir()
     (tmp_path / "a" / "numpy" / "train.bin").write_bytes(bytes(20))
     printed = json.loads((tmp_path / "a" / "dataset.json").read_text())
-    printed["files"].append({"name": "numpy/train.bin", "size_bytes": 20})
+    printed["files"].append({"name": "numpy/train.bin", "size_bytes": 20, "sha256": "0" * 64})
     (tmp_path / "a" / "dataset.json").write_text(json.dumps(printed))
     mixture = mix([open_source(source.folder)], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
     (counts,) = json.loads(training_files(mixture)["megatron_sequences.json"]).values()
