@@ -161,7 +161,8 @@ def open_token_shard(folder: Path) -> TokenShard:
             source_ends=mapped(folder / "source_ends", "<u8"),
         )
     except (OSError, LookupError, TypeError, ValueError) as error:
-        raise _disagree(folder, f"the files {', '.join(TOKEN_SHARD_FILES)}, whole", f"{type(error).__name__}: {error}") from error
+        expected = f"the files {', '.join(TOKEN_SHARD_FILES)}, whole"
+        raise _disagree(folder, expected, f"{type(error).__name__}: {error}") from error
     last = int(shard.ends[-1]) if shard.documents else 0
     if last != len(shard.tokens):
         raise _disagree(folder, f"{last:,} tokens, as stated by its last end", f"{len(shard.tokens):,} tokens")
