@@ -132,3 +132,21 @@ def test_command_on_a_file_that_someone_named_does_not_advise_to_delete_it(
     assert code == 1
     assert expected in printed
     assert f"next      {next_step}" in printed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"tokenize nosuch {TOKENIZER} --output out",
+        f"init nosuch {TOKENIZER} --exports megatron --output new.yaml",
+        "decontaminate data --benchmark nosuch.jsonl --hits hits.jsonl",
+        "decontaminate data --benchmark folder --hits hits.jsonl",
+    ],
+)
+def test_command_on_a_missing_input_names_no_key_of_a_configuration(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, printed = run(line, monkeypatch, capsys)
+    assert code == 1
+    assert "check the path" in printed
+    assert "source.paths" not in printed

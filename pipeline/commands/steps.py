@@ -38,6 +38,7 @@ def dedup(
     method: Annotated[Literal["anchors", "suffix_array"], typer.Option(help="How repeats are found.")] = "anchors",
     memory: options.Memory = 1 << 30,
     text_field: options.TextField = "text",
+    max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
     shard_bytes: options.ShardBytes = 256 << 20,
     work_folder: options.WorkFolder = Path("work"),
@@ -60,7 +61,12 @@ def dedup(
             "drop_empty": drop_empty,
             "memory": memory,
         },
-        source={"text_field": text_field, "shard_bytes": shard_bytes, "endpoint_url": endpoint_url},
+        source={
+            "text_field": text_field,
+            "max_rejected_share": max_rejected_share,
+            "shard_bytes": shard_bytes,
+            "endpoint_url": endpoint_url,
+        },
         index={"method": method},
         work_folder=str(work_folder),
     )
@@ -73,6 +79,7 @@ def infini_gram(
     output: Output,
     unigram: Annotated[bool, typer.Option("--unigram", help="Also write the counts of single bytes.")] = False,
     text_field: options.TextField = "text",
+    max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
     shard_bytes: options.ShardBytes = 256 << 20,
     work_folder: options.WorkFolder = Path("work"),
@@ -85,7 +92,12 @@ def infini_gram(
         inputs,
         output,
         {"mode": "none"},
-        source={"text_field": text_field, "shard_bytes": shard_bytes, "endpoint_url": endpoint_url},
+        source={
+            "text_field": text_field,
+            "max_rejected_share": max_rejected_share,
+            "shard_bytes": shard_bytes,
+            "endpoint_url": endpoint_url,
+        },
         index={"method": "suffix_array", "unigram": unigram},
         work_folder=str(work_folder),
     )
