@@ -7,9 +7,11 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from corpusmill import cli
+from corpusmill.version import __version__
 from tests.commands.folder import write_folder
 
 TOKENIZER = "--tokenizer cl100k_base"
@@ -150,3 +152,28 @@ def test_command_on_a_missing_input_names_no_key_of_a_configuration(
     assert code == 1
     assert "check the path" in printed
     assert "source.paths" not in printed
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "expected"),
+    [
+        ("--version", 0, f"corpusmill {__version__}"),
+        ("shuffle folder --output out", 1, "an input has no file of a kind that can be shuffled"),
+        ("shuffle-text folder --output out.jsonl", 1, "an input has no file of a kind that can be shuffled"),
+        ("merge folder --output merged", 1, "got       0 .bin and 0 .ds files"),
+        ("shuffle shards --output out", 1, "expected  --eot-id (whole documents) or --context-tokens"),
+        ("trace web.yaml --format foo --file 1", 2, "Invalid value for '--format': 'foo' is not one of"),
+        ("diff latest latest", 1, "diff with --config finds it by its name"),
+        ("verify folder", 1, "corpusmill verify CONFIG --version, or corpusmill repair A B --check"),
+        ("tokenize data --tokenizer folder/vocabulary --output out", 1, "a tokenizer file must end in .tiktoken or"),
+    ],
+)
+def test_command_prints_words_that_fit_its_options(
+    line: str, code: int, expected: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "folder/vocabulary").write_text("YQ== 0\n")
+    (root / "shards").mkdir()
+    np.save(root / "shards/train_0000.npy", np.zeros(4, np.uint16))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    ended, printed = run(line, monkeypatch, capsys)
+    assert (ended, expected in printed) == (code, True), printed

@@ -68,7 +68,7 @@ MAY_IMPORT = {
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages training",
     "commands": "api builds config datasets decontamination difference documents engine errors export forgetting"
-    " in_order lineage mirrored mixture report reshuffle stages steps tokens training verify work_folder",
+    " in_order lineage mirrored mixture report reshuffle stages steps tokens training verify version work_folder",
     "cli": "commands errors installed",
 }
 

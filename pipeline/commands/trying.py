@@ -46,7 +46,8 @@ def try_step(
     try:
         step = StepConfig.model_validate(wanted)
     except ValidationError as error:
-        raise typer.BadParameter("; ".join(problem["msg"] for problem in error.errors())) from None
+        problems = [problem["msg"].removeprefix("Value error, ") for problem in error.errors()]
+        raise typer.BadParameter("; ".join(problems)) from None
     tried = try_steps(
         [step],
         inputs,

@@ -61,7 +61,7 @@ def _parts_of(folder: Path) -> list[Path]:
             "the folder must hold parts of one format",
             where=folder,
             expected=".bin and .idx files, or .ds files",
-            got={suffix: len(paths) for suffix, paths in paths_by_suffix.items()},
+            got=" and ".join(f"{len(paths)} {suffix}" for suffix, paths in paths_by_suffix.items()) + " files",
         )
     return paths_by_suffix[".bin"] or paths_by_suffix[".ds"]
 

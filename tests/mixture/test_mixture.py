@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -133,8 +134,9 @@ def test_normalised_weights_that_cannot_be_compared_are_refused(weights: list[fl
 
 @pytest.mark.parametrize("weights", [[1.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [float("inf"), 1.0]])
 def test_normalised_weight_that_is_not_positive_is_refused(weights: list[float]) -> None:
-    with pytest.raises(ConfigError, match="a weight must be a positive number"):
-        normalised(weights)
+    with pytest.raises(ConfigError, match="a weight must be a positive number") as caught:
+        normalised(weights, ["outputs/web", "outputs/books"])
+    assert re.search("where +outputs/(web|books)", str(caught.value))
 
 
 def test_mix_different_vocabularies_are_refused_with_both_values(tmp_path, sources) -> None:
