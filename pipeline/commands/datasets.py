@@ -22,9 +22,10 @@ def merge(
 ) -> None:
     """Merge Megatron parts, or Nanoset files, into one. Memory does not grow with the number of documents."""
     from corpusmill.datasets.merge import merge_exports
+    from corpusmill.report.figures import counted
 
     counts = merge_exports(inputs, output)
-    typer.echo(f"{output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    typer.echo(f"{output}: " + ", ".join(counted(count, name.removesuffix("s")) for name, count in counts.items()))
 
 
 @command(DATASETS, "mix outputs/web/latest=0.7 outputs/books/latest=0.3 --budget-tokens 20B --output mixture")

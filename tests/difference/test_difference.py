@@ -242,6 +242,13 @@ def test_difference_on_a_terminal_shows_no_control_character_of_a_name(versions:
         assert "[31m" in done.output
 
 
+def test_difference_of_a_version_and_itself_says_that_no_source_file_differs(versions: Any) -> None:
+    root, first, _ = versions
+    printed = render_difference(compare_versions(first, first, config(root)))
+    assert "\nno source file differs\n" in printed
+    assert "old > new" not in printed
+
+
 def cells_of(page: str) -> list[list[str]]:
     """The table rows of a page, as texts."""
     rows = re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)
