@@ -23,7 +23,7 @@ _LONGEST = timedelta(days=3650)
 _DURATION = re.compile(r"^(\d{1,9})\s*([mhd])$")
 # minute, hour, day of the month, month, day of the week
 _CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_CRON_ITEM = re.compile(r"(?:[*?]|(\d{1,2}|[A-Za-z]+)(?:-(\d{1,2}|[A-Za-z]+))?)(?:/0*[1-9]\d*|#[1-5])?")
+_CRON_ITEM = re.compile(r"(?:[*?]|[Ll]?(\d{1,9}|[A-Za-z]+)(?:-(\d{1,9}|[A-Za-z]+))?)(?:/0*[1-9]\d*|#[1-5])?")
 
 
 def _duration(value: object) -> object:

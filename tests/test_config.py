@@ -189,6 +189,7 @@ def test_config_bucket_as_work_folder_is_a_prefix() -> None:
         ("*/15 0-6,22-2 1,L JAN-MAR/2 mon#2", True),
         ("59 23 31 12 7", True),
         ("0 0 ? * 5#3", True),
+        ("0 0 L * L5", True),
         ("99 * * * *", False),
         ("0 25 * * *", False),
         ("0 0 0 * *", False),
