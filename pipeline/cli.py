@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
 import sys
 import traceback
+from typing import NoReturn
 
-from corpusmill.errors import CorpusmillError, TransientError
+from corpusmill.errors import CorpusmillError, PermanentError, TransientError
 from corpusmill.installed import worker_required
 
 with worker_required():
@@ -16,22 +18,35 @@ with worker_required():
 
 GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, garbage collection takes a tenth of a small job's time
 
+# What a path that someone typed may cause; others, such as EIO, keep their traceback.
+OF_PATHS = {
+    *(errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS),
+}
+
 
 def main() -> None:
-    """Run a command; our errors are messages, not tracebacks."""
+    """Run a command; our errors, and those of paths that cannot be used, are messages, not tracebacks."""
     gc.set_threshold(GARBAGE_THRESHOLD)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
         with worker_required():
             app()
     except CorpusmillError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
-    except Exception:
-        if "CORPUSMILL_TASK" not in os.environ:
+        _end_with(error)
+    except Exception as error:
+        if "CORPUSMILL_TASK" in os.environ:
+            traceback.print_exc()  # the scheduler retries an unforeseen error, as it would one of its own process
+            raise SystemExit(TransientError.exit_code) from None
+        if not isinstance(error, OSError) or error.filename is None or error.errno not in OF_PATHS:
             raise
-        traceback.print_exc()  # the scheduler retries an unforeseen error, as it would one of its own process
-        raise SystemExit(TransientError.exit_code) from None
+        where, next_step = error.filename2 or error.filename, "check the path and its permissions"
+        _end_with(PermanentError("a path cannot be used", where=where, got=error.strerror, next_step=next_step))
+
+
+def _end_with(error: CorpusmillError) -> NoReturn:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    raise SystemExit(error.exit_code) from None
 
 
 if __name__ == "__main__":

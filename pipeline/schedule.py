@@ -21,7 +21,9 @@ MOST_TASKS = 200  # per stage
 _SECONDS = {"m": 60, "h": 3600, "d": 86400}
 _LONGEST = timedelta(days=3650)
 _DURATION = re.compile(r"^(\d{1,9})\s*([mhd])$")
-_CRON_FIELD = re.compile(r"^[\dA-Za-z*/,\-#?]+$")
+# minute, hour, day of the month, month, day of the week
+_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_CRON_ITEM = re.compile(r"(?:[*?]|[Ll]?(\d{1,9}|[A-Za-z]+)(?:-(\d{1,9}|[A-Za-z]+))?)(?:/0*[1-9]\d*|#[1-5])?")
 
 
 def _duration(value: object) -> object:
@@ -35,6 +37,13 @@ def _duration(value: object) -> object:
             f" got {shown(value)}"
         )
     return timedelta(seconds=seconds)
+
+
+def _is_cron_field(text: str, limits: tuple[int, int]) -> bool:
+    """Whether a field of a cron expression names values that exist, by numbers within `limits` or by names."""
+    items = [_CRON_ITEM.fullmatch(item) for item in text.split(",")]
+    numbers = [int(value) for item in items if item for value in item.groups() if value and value.isdecimal()]
+    return all(items) and all(limits[0] <= number <= limits[1] for number in numbers)
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
@@ -69,7 +78,7 @@ class ScheduleConfig(Section):
         if schedule is None or schedule in PRESETS:
             return schedule
         fields = schedule.split()
-        if len(fields) != 5 or not all(_CRON_FIELD.match(field) for field in fields):
+        if len(fields) != 5 or not all(map(_is_cron_field, fields, _CRON_RANGES)):
             raise ValueError(
                 f"not a schedule: {shown(schedule)}; write five cron fields ('30 2 * * 1': Mondays at 2:30, UTC)"
                 f" or one of {', '.join(PRESETS)}"

@@ -29,13 +29,16 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 Keys = tuple[Any, ...]
 
 
+OF_A_VERSION = "name its .yaml; for a version: corpusmill verify CONFIG --version, or corpusmill repair A B --check"
+
+
 def read_text(path: Path) -> str:
     """The text of a configuration file; ConfigError if it is not a regular file, too large or not UTF-8. Never blocks
     on a pipe.
     """
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError("the configuration is not a file", where=path)
+            raise ConfigError("the configuration is not a file", where=path, next_step=OF_A_VERSION)
         if (size := path.stat().st_size) > LARGEST_BYTES:
             raise ConfigError(
                 "the configuration file is too large", where=path, expected=f"at most {LARGEST_BYTES:,} bytes", got=size

@@ -4,10 +4,12 @@ import re
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, absolute, check_config, load_config, parse_config
 from corpusmill.config.starter import example_text, starter
 from corpusmill.errors import ConfigError
+from corpusmill.schedule import ScheduleConfig
 
 MINIMAL = """
 name: tiny
@@ -186,3 +188,31 @@ def test_config_bucket_as_work_folder_is_a_prefix() -> None:
     for refused in ("s3://bucket", "s3://bucket/../x", "s3:///x", "gs://bucket", "gs://bucket/../x", "http://bucket/x"):
         with pytest.raises(ConfigError):
             parse_config(f"{MINIMAL}\nwork_folder: {refused}\n", where="x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "works"),
+    [
+        ("30 2 * * 1", True),
+        ("*/15 0-6,22-2 1,L JAN-MAR/2 mon#2", True),
+        ("59 23 31 12 7", True),
+        ("0 0 ? * 5#3", True),
+        ("0 0 L * L5", True),
+        ("99 * * * *", False),
+        ("0 25 * * *", False),
+        ("0 0 0 * *", False),
+        ("0 0 32 * *", False),
+        ("0 0 1 13 *", False),
+        ("0 0 * * 8", False),
+        ("*/0 * * * *", False),
+        ("1-60 * * * *", False),
+        (", * * * *", False),
+        ("1- * * * *", False),
+    ],
+)
+def test_schedule_of_cron_fields_is_refused_unless_its_values_exist(schedule: str, works: bool) -> None:
+    if works:
+        assert ScheduleConfig(schedule=schedule).schedule == schedule
+    else:
+        with pytest.raises(ValidationError, match="not a schedule"):
+            ScheduleConfig(schedule=schedule)

@@ -67,8 +67,8 @@ MAY_IMPORT = {
     "reshuffle": "documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages training",
-    "commands": "api builds config datasets decontamination difference documents engine errors forgetting in_order"
-    " lineage mirrored mixture report reshuffle stages steps tokens training verify work_folder",
+    "commands": "api builds config datasets decontamination difference documents engine errors export forgetting"
+    " in_order lineage mirrored mixture report reshuffle stages steps tokens training verify version work_folder",
     "cli": "commands errors installed",
 }
 
@@ -93,7 +93,6 @@ MAY_READ_THE_CLOCK |= {"storage/local.py", "storage/retries.py"}  # the age of w
 LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
     "forgetting/purge.py": "a set, sorted before it is listed",
-    "documents/sample_corpus.py": "removes what it finds",
     "ledger/lock.py": "removes what it finds",
     "ledger/cached.py": "sizes are summed; steps are sorted before one goes",
     "storage/output_folder.py": "asks whether there is anything",

@@ -56,7 +56,8 @@ OF_SHOWN = {"scatter", "gather", "export", "manifest", "upload"}  # stages that 
 def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = lambda _: None) -> Estimate:
     """Sample, build the sample, scale; the result is also written to `<work_folder>/<name>/estimate.json`.
 
-    `tell` is called with a line of text when each phase begins. SourceError if the sample holds no line of the sources.
+    `tell` is called with a line of text when each phase begins. SourceError if the sample holds no line of the sources,
+    or if no line has text under `source.text_field`.
     """
     from corpusmill.builds.disk import held_of_references
     from corpusmill.builds.local import worker_count
@@ -64,11 +65,13 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     from corpusmill.builds.references import plan_references
     from corpusmill.builds.sampling import draw_files, write_sample
     from corpusmill.sources.plan import plan_files
+    from corpusmill.sources.survey import require_text_field, survey_sources
     from corpusmill.stages.tokenize import locked
 
     config = locked(config)
     listing = list_dataset(config)
     files = listing.files
+    require_text_field(survey_sources(files, config.source.endpoint_url), config.source.text_field)
     plan = plan_files(files, config.source.shard_bytes, config.source.endpoint_url)
     seed = config.shuffle.seed or 0
     sampled = min(config.estimate.sample_bytes, plan.source_bytes())

@@ -70,7 +70,10 @@ def read_rates(table: Path) -> dict[int, int]:
     valid = [row for row in rows[1:] if len(row) == len(HEADER) and all(cell.isdecimal() for cell in row)]
     if rows[:1] != [HEADER] or len(valid) != len(rows) - 1:
         raise CorruptDataError(
-            "this is not a table of batch sizes", where=table, expected=",".join(HEADER), next_step="remove it"
+            "this is not a table of batch sizes",
+            where=table,
+            expected=",".join(HEADER),
+            next_step="give --output another name",
         )
     return {int(size): int(rate) for size, rate in valid}
 

@@ -117,6 +117,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
 def check_dataset(config: DatasetConfig) -> str:
     """Check what the configuration refers to (tokenizer, sources); returns a summary for people."""
     from corpusmill.builds.preflight import ready_tokenizer
+    from corpusmill.report.figures import counted
     from corpusmill.sources.survey import require_text_field, survey_sources
     from corpusmill.stages.tokenize import locked
 
@@ -127,8 +128,8 @@ def check_dataset(config: DatasetConfig) -> str:
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{file.name}: {file.why}; {file.remedy}" for file in plan.uncut or ())
     return (
-        f"{config.name}: {len(files):,} source files, {sum(file.size_bytes for file in files):,} bytes,"
-        f" {len(plan.shards)} shards;"
+        f"{config.name}: {counted(len(files), 'source file')}, {sum(file.size_bytes for file in files):,} bytes,"
+        f" {counted(len(plan.shards), 'shard')};"
         f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...),"
         f" {engine_text(tokenizer)}, texts end with id {tokenizer.eot_id}"
         f"{_missing_embeddings(config, tokenizer)}{uncut}{others}"

@@ -7,7 +7,6 @@ the documents that dataset.json lists. Anything else is a source, as in `source.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.fingerprint import fingerprint
 from corpusmill.sources.plan import Reference, plan_files
-from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS
+from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS, described
 from corpusmill.stages.versions import LATEST, latest_version
 from corpusmill.stages.writeback import FOLDER as DOCUMENTS
 from corpusmill.storage import StoredFile, is_hub, is_local, list_sources, open_store
@@ -74,20 +73,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
     """(the delivered documents of a finished dataset, as dataset.json lists them; its version)."""
     with open_store(folder, endpoint_url=reference.endpoint_url).open(DATASET) as stream:
         text = stream.read()
-    version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
-    named = named_version(folder)
-    try:
-        listed = {str(file["name"]): int(file["size_bytes"]) for file in json.loads(text)["files"]}
-    except (ValueError, LookupError, TypeError):
-        listed = None
-    if listed is None or (VERSION.fullmatch(named) and named != version):
-        raise CorruptDataError(
-            "a finished dataset's description is not the one that was delivered",
-            where=f"{folder}/{DATASET}",
-            expected="the JSON whose sha256 begins with the version",
-            got=f"sha256 {version}...",
-            next_step="corpusmill repair restores it from another copy; or name another version",
-        )
+    listed = {str(file["name"]): int(file["size_bytes"]) for file in described(text, folder)["files"]}
     documents = {name: size for name, size in listed.items() if name.startswith(f"{DOCUMENTS}/")}
     if not documents:
         raise SourceError(
@@ -109,7 +95,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
             got=f"{stored[wrong[0]]:,} bytes" if wrong[0] in stored else "nothing",
             next_step="corpusmill repair restores it from another copy; or name another version",
         )
-    return [files[name] for name in documents], version
+    return [files[name] for name in documents], hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
 
 
 def _sources(reference: ReferenceConfig) -> list[StoredFile]:

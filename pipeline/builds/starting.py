@@ -45,6 +45,7 @@ def write_starter(path: str, tokenizer: str, formats: Sequence[str], text_field:
     field = text_field or choose_text_field(survey)
     text = starter(**settings, text_field=field, shard_bytes=shard_size(survey.size_bytes))
     ready_tokenizer(parse_config(text, where=str(output)))
+    output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("x", encoding="utf-8") as file:
         file.write(text)
     summary = render_survey(settings["path"], survey, field, listing.others)
@@ -107,5 +108,5 @@ def _refuse_existing(output: Path) -> None:
         raise ConfigError(
             "the configuration's output file already exists",
             where=output,
-            next_step="name another with --output, or remove it",
+            next_step="name another with --output",
         )

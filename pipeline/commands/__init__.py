@@ -13,6 +13,7 @@
 
     app.py         the panels of `corpusmill --help`, an example for each command
     options.py     the options that several commands have: one name, one type, one help text
+    earlier.py     files that a command replaces: only those of an earlier run; writes HTML pages
     renamed.py     old names, refused with the new one
     local_paths.py addresses, refused where a path of this machine is meant
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
@@ -21,6 +21,7 @@ from corpusmill.commands.options import (
     claimed_build,
     claimed_dataset,
 )
+from corpusmill.errors import ConfigError
 
 
 @command(BUILD, "config example", name="example", to=config_app)
@@ -136,6 +137,7 @@ def run_task(
     from corpusmill.mirrored import address_of
     from corpusmill.work_folder.moved import tell
 
+    _require_plan(plan_receipt)
     end_with_task()
     logging.getLogger().setLevel(logging.INFO)
     try:
@@ -143,6 +145,18 @@ def run_task(
             typer.echo(address_of(receipt))
     finally:
         tell()
+
+
+def _require_plan(plan_receipt: str) -> None:
+    """ConfigError unless a path or address can be that of a plan's receipt."""
+    folders = PurePosixPath(plan_receipt if "://" in plan_receipt else Path(plan_receipt).absolute()).parts
+    if folders[-3:-2] != ("plan",) or folders[-1] != "receipt.json":
+        raise ConfigError(
+            "this is not the receipt of a plan",
+            where=plan_receipt,
+            expected="work/<name>/plan/<plan>/receipt.json, as claim gives it in CORPUSMILL_PLAN",
+            next_step="corpusmill plan CONFIG writes one; corpusmill build CONFIG needs none",
+        )
 
 
 @command(BUILD, "claim web.yaml -- bash arrays.sh")

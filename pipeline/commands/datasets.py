@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.commands.app import DATASETS, command
+from corpusmill.commands.earlier import is_page, require_earlier, write_page
 from corpusmill.commands.options import EXIT_FAILED, KnownConfig, Page, Seed
 
 
@@ -21,9 +22,10 @@ def merge(
 ) -> None:
     """Merge Megatron parts, or Nanoset files, into one. Memory does not grow with the number of documents."""
     from corpusmill.datasets.merge import merge_exports
+    from corpusmill.report.figures import counted
 
     counts = merge_exports(inputs, output)
-    typer.echo(f"{output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    typer.echo(f"{output}: " + ", ".join(counted(count, name.removesuffix("s")) for name, count in counts.items()))
 
 
 @command(DATASETS, "mix outputs/web/latest=0.7 outputs/books/latest=0.3 --budget-tokens 20B --output mixture")
@@ -77,7 +79,7 @@ def repair(
 
 
 @command(DATASETS, "sample-corpus --output sample")
-def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; created if missing.")]) -> None:
+def sample_corpus(output: Annotated[Path, typer.Option(help="A folder; an earlier run's files are replaced.")]) -> None:
     """Collect about 40 MB of real text from the installed Python packages, as jsonl.zst."""
     from corpusmill.documents.sample_corpus import write_sample_corpus
 
@@ -107,8 +109,10 @@ def diff(
     from corpusmill.config import load_config
     from corpusmill.difference import compare_versions, render_difference, render_difference_page
 
+    if page is not None:
+        require_earlier(page, "--page", "a page", is_page)
     dataset = load_config(config) if config else None
     difference = compare_versions(old, new, dataset, (old_endpoint_url, new_endpoint_url))
     typer.echo(json.dumps(difference, indent=1) if as_json else render_difference(difference))
     if page is not None:
-        page.write_text(render_difference_page(difference), encoding="utf-8")
+        write_page(page, render_difference_page(difference))

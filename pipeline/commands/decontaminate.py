@@ -9,6 +9,7 @@ import typer
 
 from corpusmill.commands import options
 from corpusmill.commands.app import INSPECT, STEPS, command
+from corpusmill.commands.earlier import require_earlier
 from corpusmill.errors import visible
 
 if TYPE_CHECKING:
@@ -34,28 +35,34 @@ def decontaminate(
     threshold: Annotated[str, typer.Option(help="default, strict, or a share of an item's words.")] = "default",
     text_field: options.TextField = "text",
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
+    max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Find benchmark items in JSON lines, whole or in part, slightly reworded or re-wrapped."""
     from corpusmill.builds.apart import require_apart
     from corpusmill.config import absolute
     from corpusmill.decontamination.decide import threshold_of
-    from corpusmill.decontamination.files import read_benchmark, search_files
+    from corpusmill.decontamination.files import is_hits, read_benchmark, search_files
     from corpusmill.decontamination.items import Fields
     from corpusmill.decontamination.search import Searcher
     from corpusmill.decontamination.seeds import build_seeds
+    from corpusmill.in_order.rejected import RejectedLines, rejected_beside
 
-    require_apart([absolute(path) for path in inputs], [("--hits", str(hits.absolute()))])
     fields = Fields(question_field, answer_field, passage_field)
     benchmarks = [_benchmark(argument, fields, endpoint_url) for argument in benchmark]
+    read = [*inputs, *(benchmark.path for benchmark in benchmarks)]
+    require_apart([absolute(path) for path in read], [("--hits", str(hits.absolute()))])
+    require_earlier(hits, "--hits", "the hits", is_hits)
     items = [item for benchmark in benchmarks for item in read_benchmark(benchmark, benchmark.files())[0]]
     wanted = threshold_of(threshold)
     seeds, entries = build_seeds(items, seed_words)
+    rejected = RejectedLines(rejected_beside(hits.with_suffix("")), max_rejected_share)
     searched = search_files(
         inputs,
         hits,
         Searcher(seeds, wanted),
         entries,
+        rejected.collect(),
         text_field=text_field,
         id_field=id_field,
         endpoint_url=endpoint_url,
@@ -65,8 +72,8 @@ def decontaminate(
         items_of_name = sum(item.benchmark == name for item in items)
         found, hit_count = len(hits_of_item), sum(hits_of_item.values())
         typer.echo(f"{name}: {found:,} of {items_of_name:,} items found, {hit_count:,} hits")
-    lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in searched.rejected.items())
-    typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents contain items{lost}; {hits}")
+    typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents contain items; {hits}")
+    options.print_rejected(rejected)
 
 
 @command(INSPECT, "benchmarks web.yaml --save items")

@@ -28,6 +28,7 @@ def forget(
     from corpusmill.config import work_of
     from corpusmill.forgetting.purge import purge as purge_build
     from corpusmill.forgetting.purge import render_purge
+    from corpusmill.report.figures import counted
     from corpusmill.stages.graph import open_build
     from corpusmill.steps.takedowns import LOG, add_requests, read_log, read_requests, require_own_list
 
@@ -36,9 +37,8 @@ def forget(
             listed = require_own_list(dataset.forget)
             wanted = read_requests(listed, ids)
             new = add_requests(listed, wanted, by)
-            typer.echo(
-                f"{len(wanted):,} rows, {new:,} of them new on {listed.path}; the next build drops these documents"
-            )
+            rows = f"{counted(len(wanted), 'row')}, {new:,} of them new on {listed.path}"
+            typer.echo(f"{rows}; the next build drops these documents")
         if purge:
             purged = purge_build(open_build(plan_dataset(dataset)))
             typer.echo(render_purge(purged))

@@ -14,6 +14,7 @@ from corpusmill.api import planned
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.engine.running import RunnableBuild
+    from corpusmill.in_order.rejected import RejectedLines
     from corpusmill.tokens.tokenizer import Tokenizer
 
 EXIT_FAILED = 1
@@ -91,6 +92,12 @@ EotToken = Annotated[str | None, typer.Option(help="The token that separates doc
 BosToken = Annotated[str | None, typer.Option(help="The token that begins documents, if not the tokenizer's own.")]
 Eod = Annotated[bool, typer.Option("--eod/--no-eod", help="EOD (EOS, EOT) after every document.")]
 Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every document.")]
+
+
+def print_rejected(rejected: RejectedLines) -> None:
+    """Print how many lines were malformed, if any, and where they are."""
+    if rejected.reasons:
+        typer.echo(f"rejected lines: {rejected.render()}; see {rejected.path}")
 
 
 @contextmanager

@@ -38,6 +38,7 @@ def dedup(
     method: Annotated[Literal["anchors", "suffix_array"], typer.Option(help="How repeats are found.")] = "anchors",
     memory: options.Memory = 1 << 30,
     text_field: options.TextField = "text",
+    max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
     shard_bytes: options.ShardBytes = 256 << 20,
     work_folder: options.WorkFolder = Path("work"),
@@ -60,7 +61,12 @@ def dedup(
             "drop_empty": drop_empty,
             "memory": memory,
         },
-        source={"text_field": text_field, "shard_bytes": shard_bytes, "endpoint_url": endpoint_url},
+        source={
+            "text_field": text_field,
+            "max_rejected_share": max_rejected_share,
+            "shard_bytes": shard_bytes,
+            "endpoint_url": endpoint_url,
+        },
         index={"method": method},
         work_folder=str(work_folder),
     )
@@ -73,6 +79,7 @@ def infini_gram(
     output: Output,
     unigram: Annotated[bool, typer.Option("--unigram", help="Also write the counts of single bytes.")] = False,
     text_field: options.TextField = "text",
+    max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
     shard_bytes: options.ShardBytes = 256 << 20,
     work_folder: options.WorkFolder = Path("work"),
@@ -85,7 +92,12 @@ def infini_gram(
         inputs,
         output,
         {"mode": "none"},
-        source={"text_field": text_field, "shard_bytes": shard_bytes, "endpoint_url": endpoint_url},
+        source={
+            "text_field": text_field,
+            "max_rejected_share": max_rejected_share,
+            "shard_bytes": shard_bytes,
+            "endpoint_url": endpoint_url,
+        },
         index={"method": "suffix_array", "unigram": unigram},
         work_folder=str(work_folder),
     )
@@ -102,15 +114,20 @@ def tokenize(
     pattern: options.Pattern = None,
     special_tokens: options.SpecialTokens = None,
     eot_token: options.EotToken = None,
+    max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
 ) -> None:
     """Tokenize files to token shards (ids and ends; see pipeline/tokens/token_shard.py for a reader of ten lines)."""
+    from corpusmill.in_order.rejected import RejectedLines, rejected_beside
     from corpusmill.in_order.token_shards import tokenize_files
+    from corpusmill.report.figures import counted
 
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token)
-    for tokenized in tokenize_files(inputs, loaded, output, text_field, endpoint_url):
-        lost = "".join(f", {count:,} lines rejected: {reason}" for reason, count in tokenized.rejected.items())
+    rejected = RejectedLines(rejected_beside(output.absolute()), max_rejected_share)
+    for tokenized in tokenize_files(inputs, loaded, output, text_field, endpoint_url, rejected):
+        lost = "".join(f", {counted(count, 'line')} rejected: {why}" for why, count in tokenized.rejected.items())
         typer.echo(f"{tokenized.source}: {tokenized.documents:,} documents, {tokenized.tokens:,} tokens{lost}")
+    options.print_rejected(rejected)
 
 
 @command(STEPS, "megatron data --tokenizer cl100k_base --output parts/web")
@@ -146,12 +163,13 @@ def megatron(
     """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
     from corpusmill.in_order.cores import cores
     from corpusmill.in_order.megatron import write_megatron
-    from corpusmill.in_order.source import REJECTED, Source
+    from corpusmill.in_order.rejected import rejected_beside
+    from corpusmill.in_order.source import Source
     from corpusmill.tokens.audit import audit_tricky
 
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
     audit_tricky(loaded)
-    rejected = output.with_name(f"{output.name}.{REJECTED}")
+    rejected = rejected_beside(output)
     source = Source(
         inputs, tuple(text_field), rejected, max_rejected_share, None, endpoint_url, processes=workers or cores()
     )
@@ -195,7 +213,8 @@ def nanoset(
     """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
     from corpusmill.in_order.cores import cores
     from corpusmill.in_order.nanoset import write_nanoset
-    from corpusmill.in_order.source import REJECTED, Source
+    from corpusmill.in_order.rejected import REJECTED
+    from corpusmill.in_order.source import Source
     from corpusmill.tokens.audit import audit_tricky
 
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
@@ -227,6 +246,4 @@ def _print_written(written: list[Written], source: Source) -> None:
     for output in written:
         counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in output.counts.items())
         typer.echo(f"{output.path}: {counts}")
-    if source.rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(source.rejected.items()))
-        typer.echo(f"rejected lines: {reasons}; see {source.quarantine}")
+    options.print_rejected(source.set_aside)

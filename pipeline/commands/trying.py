@@ -9,6 +9,7 @@ import typer
 
 from corpusmill.commands import options
 from corpusmill.commands.app import INSPECT, app, command
+from corpusmill.commands.earlier import is_page, require_earlier, write_page
 
 step_app = typer.Typer(help="Try steps of your own (docs/steps.md).", no_args_is_help=True)
 app.add_typer(step_app, name="step", rich_help_panel=INSPECT)
@@ -39,11 +40,14 @@ def try_step(
     from corpusmill.report.tried import render_tried, render_tried_page
     from corpusmill.steps.trying import try_steps
 
+    if page is not None:
+        require_earlier(page, "--page", "a page", is_page)
     wanted: dict[str, Any] = {"use": use, "with": dict(map(_setting, settings or ())), "on_error": on_error}
     try:
         step = StepConfig.model_validate(wanted)
     except ValidationError as error:
-        raise typer.BadParameter("; ".join(problem["msg"] for problem in error.errors())) from None
+        problems = [problem["msg"].removeprefix("Value error, ") for problem in error.errors()]
+        raise typer.BadParameter("; ".join(problems)) from None
     tried = try_steps(
         [step],
         inputs,
@@ -54,7 +58,7 @@ def try_step(
     )
     typer.echo(render_tried(tried, show=show, width=shutil.get_terminal_size((100, 24)).columns))
     if page is not None:
-        page.write_text(render_tried_page(tried, use), encoding="utf-8")
+        write_page(page, render_tried_page(tried, use))
 
 
 def _setting(text: str) -> tuple[str, Any]:

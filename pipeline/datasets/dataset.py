@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import SourceError
-from corpusmill.stages.description import DATASET
+from corpusmill.stages.description import DATASET, described
 from corpusmill.stages.writeback import FOLDER as DOCUMENTS
 
 if TYPE_CHECKING:
@@ -78,7 +78,10 @@ class Dataset:
 
 
 def open_dataset(folder: str | Path) -> Dataset:
-    """The dataset in a folder, `<destination>/<name>/<version>` or `.../latest`. SourceError if there is none."""
+    """The dataset in a folder, `<destination>/<name>/<version>` or `.../latest`.
+
+    SourceError if there is none, CorruptDataError if its description is damaged.
+    """
     folder = Path(folder).resolve()
     path = folder / DATASET
     if not path.is_file():
@@ -89,7 +92,7 @@ def open_dataset(folder: str | Path) -> Dataset:
             got="none",
             next_step="name <destination>/<name>/<version>, or .../latest",
         )
-    return Dataset(folder, json.loads(path.read_bytes()))
+    return Dataset(folder, described(path.read_bytes(), str(folder)))
 
 
 def dataset_above(path: Path) -> Dataset:

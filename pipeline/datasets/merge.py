@@ -14,7 +14,6 @@ included (benchmarks/merge.py). Memory is a window and a block of the index, how
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.addresses import natural_order
+from corpusmill.datasets.dataset import open_dataset
 from corpusmill.errors import ConfigError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.files import file_bytes, whole_file
@@ -61,7 +61,7 @@ def _parts_of(folder: Path) -> list[Path]:
             "the folder must hold parts of one format",
             where=folder,
             expected=".bin and .idx files, or .ds files",
-            got={suffix: len(paths) for suffix, paths in paths_by_suffix.items()},
+            got=" and ".join(f"{len(paths)} {suffix}" for suffix, paths in paths_by_suffix.items()) + " files",
         )
     return paths_by_suffix[".bin"] or paths_by_suffix[".ds"]
 
@@ -215,18 +215,17 @@ def _require_one_vocabulary(paths: Sequence[Path]) -> None:
 
     Vocabularies of one size have one token width, and Megatron's index does not name its tokenizer.
     """
-    stated = [(path, words) for path in paths if (words := _stated_vocabulary(path.absolute().parent.parent / DATASET))]
+    stated = [(path, words) for path in paths if (words := _stated_vocabulary(path.absolute().parent.parent))]
     for path, words in stated:
         if words != stated[0][1]:
             raise _differ("parts have different vocabularies", stated[0][0], stated[0][1], path, words)
 
 
-def _stated_vocabulary(dataset: Path) -> str:
+def _stated_vocabulary(folder: Path) -> str:
     """The vocabulary that a dataset states, in words; "" where there is none."""
-    if not dataset.is_file():
+    if not (folder / DATASET).is_file():
         return ""
-    vocabulary = json.loads(dataset.read_bytes()).get("vocabulary", {})
-    return ", ".join(f"{key} {value}" for key, value in vocabulary.items())
+    return ", ".join(f"{key} {value}" for key, value in open_dataset(folder).vocabulary.items())
 
 
 def _require_tokens(part: megatron.MegatronPart) -> None:

@@ -110,6 +110,7 @@ def version_store(location: str, endpoint_url: str | None) -> Store:
             where=location,
             expected=f"{SUMS} and {DATASET}, or a {LATEST} that names the version",
             got="neither",
+            next_step="name <destination>/<name>, or a version's folder in it; diff with --config finds it by its name",
         )
     return store
 
@@ -176,7 +177,7 @@ def render_compared(compared: Compared) -> str:
     """What is wrong where, a line a file; one line if nothing is."""
     lines = [f"version {compared.first.version}: {len(compared.sums):,} files"]
     for copy, wrong in ((compared.first, compared.wrong_first), (compared.second, compared.wrong_second)):
-        lines.append(f"{copy.store.folder}: " + (f"{len(wrong):,} wrong or missing" if wrong else "all well"))
+        lines.append(f"{copy.store.folder}: " + (f"{len(wrong):,} wrong or missing" if wrong else "no errors found"))
         for name in wrong:
             got = copy.digests[name]
             what = f"sha256 {got}, expected {compared.sums[name]}" if got else "missing"

@@ -6,7 +6,8 @@ import hashlib
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -18,6 +19,7 @@ from corpusmill.config import absolute
 from corpusmill.decontamination.items import Fields, Item, count_rows, read_items
 from corpusmill.decontamination.search import Searcher
 from corpusmill.decontamination.seeds import Entry
+from corpusmill.documents.batch import DocumentBatch
 from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
 from corpusmill.documents.jsonl import read_documents
 from corpusmill.errors import BalanceError, ConfigError, full_device_explained
@@ -95,6 +97,23 @@ def _require_all(items: list[Item], rows: int, path: str) -> None:
         )
 
 
+HIT_KEYS = ("benchmark", "item", "file", "line", "id", "begin", "end", "share")
+LONGEST_HIT_BYTES = 1 << 20
+
+
+def is_hits(file: BinaryIO) -> bool:
+    """Whether `search_files` wrote a file: it is empty, or its first line is a hit."""
+    first = file.readline(LONGEST_HIT_BYTES)
+    try:
+        return not first or tuple(orjson.loads(first)) == HIT_KEYS
+    except (orjson.JSONDecodeError, TypeError):
+        return False
+
+
+SetAside = Callable[[DocumentBatch, int], None]
+"""Takes the malformed lines of a batch, and its number of documents."""
+
+
 @dataclass
 class Searched:
     """What a search has read, and how often it found each item."""
@@ -103,7 +122,6 @@ class Searched:
     text_bytes: int = 0
     documents_hit: int = 0
     hits: Counter[tuple[str, str]] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
 
 
 def search_files(
@@ -111,6 +129,7 @@ def search_files(
     hits: Path,
     searcher: Searcher,
     entries: Iterable[Entry],
+    rejected: AbstractContextManager[SetAside],
     *,
     text_field: str = "text",
     id_field: str = "id",
@@ -118,8 +137,9 @@ def search_files(
 ) -> Searched:
     """Search the documents of files of JSON lines and write `hits`: JSON lines, one for each item of each place.
 
-    `file`, `line` (from 1) and `id` name the document, `begin` and `end` are bytes of its text as UTF-8. Malformed
-    lines are counted. SourceError for a missing input, StorageFullError for a full disk.
+    `file`, `line` (from 1) and `id` name the document, `begin` and `end` are bytes of its text as UTF-8. `rejected`
+    takes malformed lines, and may raise an error at the end, before `hits` gets its name. SourceError for a missing
+    input, StorageFullError for a full disk.
     """
     by_sequence = entries_by_sequence(entries)
     searched = Searched()
@@ -127,12 +147,17 @@ def search_files(
     next_step = "free space on that device, then run the command again"
     with full_device_explained("no space left while writing hits", where=hits, next_step=next_step):
         hits.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as sink:
-            for name, lines in each_file(inputs, endpoint_url):
-                with lines as stream:
-                    for row in _search(stream, name, searcher, by_sequence, searched, text_field, id_field):
-                        sink.write(orjson.dumps(row) + b"\n")
-        partial.replace(hits)
+        try:
+            with partial.open("wb") as sink, rejected as set_aside:
+                for name, lines in each_file(inputs, endpoint_url):
+                    with lines as stream:
+                        for batch in read_documents(stream, source=name, text_field=text_field, id_field=id_field):
+                            set_aside(batch, batch.documents)
+                            for row in _search(batch, searcher, by_sequence, searched):
+                                sink.write(orjson.dumps(row) + b"\n")
+            partial.replace(hits)
+        finally:
+            partial.unlink(missing_ok=True)
     return searched
 
 
@@ -145,33 +170,18 @@ def entries_by_sequence(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
 
 
 def _search(
-    stream: BinaryIO,
-    name: str,
-    searcher: Searcher,
-    entries: dict[int, list[Entry]],
-    searched: Searched,
-    text_field: str,
-    id_field: str,
+    batch: DocumentBatch, searcher: Searcher, entries: dict[int, list[Entry]], searched: Searched
 ) -> Iterator[dict[str, Any]]:
-    for batch in read_documents(stream, source=name, text_field=text_field, id_field=id_field):
-        bounds = batch.bounds.astype(np.uint64)
-        identities = batch.each_id()
-        texts_hit = set()
-        for hit in searcher.search(batch.text, bounds[:-1] + np.uint64(1), bounds[1:]):
-            texts_hit.add(hit.text)
-            for entry in entries[hit.sequence]:
-                searched.hits[entry.benchmark, entry.item] += 1
-                yield {
-                    "benchmark": entry.benchmark,
-                    "item": entry.item,
-                    "file": name,
-                    "line": int(batch.line_numbers[hit.text]) + 1,
-                    "id": identities[hit.text].decode(),
-                    "begin": hit.begin,
-                    "end": hit.end,
-                    "share": hit.share,
-                }
-        searched.documents += batch.documents
-        searched.text_bytes += len(batch.text) - batch.documents
-        searched.documents_hit += len(texts_hit)
-        searched.rejected.update(rejection.reason.value for rejection in batch.rejections)
+    bounds = batch.bounds.astype(np.uint64)
+    identities = batch.each_id()
+    texts_hit = set()
+    for hit in searcher.search(batch.text, bounds[:-1] + np.uint64(1), bounds[1:]):
+        texts_hit.add(hit.text)
+        for entry in entries[hit.sequence]:
+            searched.hits[entry.benchmark, entry.item] += 1
+            line, identity = int(batch.line_numbers[hit.text]) + 1, identities[hit.text].decode()
+            values = (entry.benchmark, entry.item, batch.source, line, identity, hit.begin, hit.end, hit.share)
+            yield dict(zip(HIT_KEYS, values, strict=True))
+    searched.documents += batch.documents
+    searched.text_bytes += len(batch.text) - batch.documents
+    searched.documents_hit += len(texts_hit)

@@ -142,8 +142,8 @@ def render_difference(difference: Plain) -> str:
         shown = sources[:SHOWN_SOURCES]
         kinds = [name for name, measures in every.items() if measures]
         files = [[inline(name), *(_old_and_new(measures[kind]) for kind in kinds)] for name, measures in shown]
-        lines += ["", f"{len(sources):,} source files differ; of {len(shown):,} the documents, old > new:"]
-        lines += _table([["", *kinds], *files]) if files else []
+        heading = f"source files that differ: {len(sources):,}; documents of {len(shown):,} of them, old > new:"
+        lines += ["", *([heading, *_table([["", *kinds], *files])] if files else ["no source file differs"])]
     lines.append("")
     for title in ("stated", "settings", "versions"):
         for key, (before, after) in (difference[title] or {}).items():

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpusmill.config import DatasetConfig, absolute, dataset_folder, named_version, version_folder, work_of
+from corpusmill.config import DatasetConfig, absolute, dataset_folder, version_folder, work_of
 from corpusmill.datasets.repair import version_store
 from corpusmill.engine.build import Build
 from corpusmill.engine.runs import plan_of_version
 from corpusmill.engine.stage import StepMissingError
-from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.errors import SourceError
 from corpusmill.ledger import read_receipt
-from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS, version_of
+from corpusmill.stages.description import DATASET, VERSION, VERSION_DIGITS, described, version_of
 from corpusmill.stages.graph import open_build
 from corpusmill.stages.manifest import UNIT
 from corpusmill.storage import Store
@@ -49,16 +48,7 @@ def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | N
     store = _named_store(where, named) if named else version_store(where, endpoint_url)
     text = read_file(store, DATASET) or b""
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
-    folder = named_version(store.folder)
-    if not _is_description(text) or (VERSION.fullmatch(folder) and folder != version):
-        raise CorruptDataError(
-            "a version's description is not the one that was delivered",
-            where=f"{store.folder}/{DATASET}",
-            expected="the JSON whose sha256 begins with the version",
-            got=f"sha256 {version}..." if text else "nothing",
-            next_step="corpusmill repair restores it from another copy",
-        )
-    description = json.loads(text)
+    description = described(text, store.folder)
     if config is None or config.name != description["name"]:
         return Version(store, version, description)
     work = work_of(config)
@@ -93,12 +83,3 @@ def _named_store(version: str, config: DatasetConfig) -> Store:
         got=version,
         next_step="give the version's folder or address",
     )
-
-
-def _is_description(text: bytes) -> bool:
-    try:
-        content = json.loads(text)
-        files = [file["name"] + file["sha256"] for file in content["files"]]
-        return bool(content["name"] + "".join(files) and content["vocabulary"].keys() | content["formats"].keys())
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return False

@@ -55,7 +55,9 @@ def gzip_pieces(raw: BinaryIO, name: str) -> Iterator[bytes]:
         except EOFError as error:
             raise _truncated(_where(name, counted.bytes_read, decompressed_bytes), *_GZIP) from error
         except (BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
-            raise _corrupt(_where(name, counted.bytes_read, decompressed_bytes), *_GZIP, error) from error
+            # The library's own message quotes the bytes.
+            got = "no gzip header" if str(error).startswith("Not a gzipped file") else error
+            raise _corrupt(_where(name, counted.bytes_read, decompressed_bytes), *_GZIP, got) from error
         if not piece:
             return
         decompressed_bytes += len(piece)
@@ -113,12 +115,12 @@ def _truncated(where: str, unit: str, test: str) -> CorruptDataError:
     )
 
 
-def _corrupt(where: str, unit: str, test: str, error: Exception) -> CorruptDataError:
+def _corrupt(where: str, unit: str, test: str, got: object) -> CorruptDataError:
     return CorruptDataError(
         "a compressed source file does not decompress",
         where=where,
         expected=f"whole {unit}s and nothing else",
-        got=error,
+        got=got,
         next_step=_next_step(test),
     )
 

@@ -40,6 +40,7 @@ import orjson
 import zstandard
 
 from corpusmill.errors import ConfigError
+from corpusmill.storage.output_folder import OutputFolder
 
 LARGEST_FILE_BYTES = 1_000_000
 MODULES_PER_DOCSTRINGS = 4
@@ -50,13 +51,12 @@ LICENCE_ENDINGS = ("", ".txt", ".md", ".rst", ".apache", ".bsd", ".mit", ".apach
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """What `write_sample_corpus` wrote. Skipped counts cover the files that were read before the cut-off."""
+    """What `write_sample_corpus` wrote."""
 
     files: tuple[str, ...]
     distributions: int
     documents: dict[str, int]
     text_bytes: dict[str, int]
-    skipped_files: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
     """Write `files` files sample_000.jsonl.zst, ... into `folder` and return what they hold.
 
     Lines are {"id", "source", "text"}. Each file is one zstandard frame, level 3, with a checksum, and appears under
-    its name only when complete. Files of the same pattern from an earlier call with more `files` are removed. The text
+    its name only when complete. Files of an earlier call with more `files` are removed (output_folder.py). The text
     exceeds `target_bytes` by less than one document, or falls short when the environment has no more.
 
-    Raises ConfigError when `target_bytes` or `files` is not positive, or `files` does not fit three digits.
+    Raises ConfigError when `target_bytes` or `files` is not positive, or `files` does not fit three digits, or when
+    `folder` holds other files.
     """
     if target_bytes < 1 or not 1 <= files <= 1000:
         raise ConfigError(
@@ -88,12 +89,10 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
             expected="target_bytes of at least 1, and 1 to 1000 files",
             got=f"target_bytes {target_bytes}, files {files}",
         )
-    documents, skipped, collected = collect_documents(distributions(), target_bytes)
-    folder.mkdir(parents=True, exist_ok=True)
+    output = OutputFolder(str(folder.absolute()), "sample-corpus")
+    documents, _, collected = collect_documents(distributions(), target_bytes)
     names = tuple(f"sample_{number:03d}.jsonl.zst" for number in range(files))
-    for stale in folder.glob("sample_[0-9][0-9][0-9].jsonl.zst"):
-        if stale.name not in names:
-            stale.unlink()
+    output.replace(["installed distributions"], names)
 
     lines: list[list[bytes]] = [[] for _ in range(files)]
     total_bytes = sum(document.text_bytes for document in documents)
@@ -104,15 +103,13 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
         start_byte += document.text_bytes
     for name, file_lines in zip(names, lines, strict=True):
         frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(b"".join(file_lines))
-        partial_file = folder / f".{name}.partial"
-        partial_file.write_bytes(frame)
-        partial_file.replace(folder / name)
+        output.store.receive_bytes(frame, name)
 
     text_bytes: Counter[str] = Counter()
     for document in documents:
         text_bytes[document.source] += document.text_bytes
     counts = Counter(document.source for document in documents)
-    return SampleCounts(names, collected, _sorted(counts), _sorted(text_bytes), _sorted(skipped))
+    return SampleCounts(names, collected, _sorted(counts), _sorted(text_bytes))
 
 
 def collect_documents(

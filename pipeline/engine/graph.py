@@ -27,7 +27,8 @@ class Graph:
 
     def __getitem__(self, name: str) -> Stage:
         if name not in self._stages:
-            raise _wrong("there is no such stage", name, ", ".join(self._stages), name)
+            known = ", ".join(self._stages)
+            raise ConfigError("there is no such stage", expected=known, got=name, next_step="choose one of these")
         return self._stages[name]
 
     def __contains__(self, name: object) -> bool:

@@ -65,5 +65,5 @@ def fault(what: str, path: Path, offset_bytes: int, *, expected: object, got: ob
         where=f"{path}, byte {offset_bytes}",
         expected=expected,
         got=got,
-        next_step="delete this export and rerun its step; if the error persists, it is a bug",
+        next_step="restore the file from another copy, or build it again; if the error persists, it is a bug",
     )

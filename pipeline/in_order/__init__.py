@@ -9,10 +9,12 @@ Out: the files that a trainer reads, byte for byte those of the trainer's own to
     nanoset.py        {name_}00000_unshuffled.ds and its neighbours; 00001 ... when files have a token limit
                                                                        (the job of datatrove's DocumentTokenizer)
     source.py         reads the lines, sets malformed ones aside, and encodes the rest
+    rejected.py       the file of malformed lines, and the share of them that is too many
     cores.py          parses and encodes on all cores, in the order of the source
 
-A text may be a list: each string in it is one sequence of the document. Malformed lines go to {prefix}.rejected.jsonl
-or rejected.jsonl; above the allowed share the command fails, and no export gets its name.
+A text may be a list: each string in it is one sequence of the document. Malformed lines go to {output}.rejected.jsonl,
+of a Nanoset to rejected.jsonl in its folder; above the allowed share the command fails, and no export gets its name.
+Token shards have theirs by then: the share is that of all files.
 
 Price: one pass over the source for every key. Memory is a few blocks of lines per core, and what a forked process adds.
 """

@@ -1,10 +1,10 @@
-"""Reads a source's lines as tokens: counts rejected lines, and marks the tokens to train on."""
+"""Reads a source's lines as tokens, and marks the tokens to train on."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.errors import ConfigError, RejectedDocumentsError, SourceError, TokenizerError
-from corpusmill.export.files import whole_file
+from corpusmill.errors import ConfigError, SourceError, TokenizerError
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch
+from corpusmill.in_order.rejected import RejectedLines
 from corpusmill.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from corpusmill.documents.batch import DocumentBatch
     from corpusmill.documents.sequences import NumberedBlock
-
-REJECTED = "rejected.jsonl"
 
 Encoded = tuple[SequenceBatch, NDArray[np.bool_] | None]
 """A batch, and bool (tokens,): whether each token is trained on (None: all are)."""
@@ -52,31 +50,30 @@ class Source:
     ranges_key: str | None = None
     endpoint_url: str | None = None
     processes: int = 1
-    rejected: Counter[str] = field(default_factory=Counter)
-    lines: int = 0
+
+    def __post_init__(self) -> None:
+        self.set_aside = RejectedLines(self.quarantine, self.max_rejected_share)
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """The number of rejected lines by reason."""
+        return self.set_aside.reasons
+
+    @property
+    def lines(self) -> int:
+        """The number of lines, rejected ones included."""
+        return self.set_aside.lines
 
     def read(self, encode: Callable[[NumberedBlock], EncodedBlock]) -> Iterator[Encoded]:
         """The batches, file by file in natural order of name; RejectedDocumentsError at the end if too many lines were
         rejected.
         """
-        from corpusmill.documents.quarantine import append_rejections
         from corpusmill.in_order.cores import in_order
 
-        self.rejected, self.lines = Counter(), 0
-        with whole_file(self.quarantine) as quarantine:
+        with self.set_aside.collect() as set_aside:
             for batch, rejected in in_order(encode, self._blocks(), self.processes):
-                self.rejected.update(rejection.reason.value for rejection in rejected.rejections)
-                self.lines += len(batch[0][2]) + append_rejections(quarantine, rejected)
+                set_aside(rejected, len(batch[0][2]))
                 yield batch
-        lost = sum(self.rejected.values())
-        if lost > self.max_rejected_share * self.lines:
-            raise RejectedDocumentsError(
-                f"{lost:,} of {self.lines:,} lines are malformed",
-                where=self.quarantine,
-                expected=f"at most {self.max_rejected_share:.4%}",
-                got=", ".join(f"{count:,} {reason}" for reason, count in sorted(self.rejected.items())),
-                next_step="fix the source, or allow more with --max-rejected-share if you accept losing these lines",
-            )
 
     def _blocks(self) -> Iterator[NumberedBlock]:
         from corpusmill.documents.sequences import numbered_blocks

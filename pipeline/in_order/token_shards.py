@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from corpusmill.config import absolute
+from corpusmill.in_order.rejected import RejectedLines, rejected_beside
 from corpusmill.storage.output_folder import OutputFolder
 
 if TYPE_CHECKING:
+    from corpusmill.documents.batch import DocumentBatch
     from corpusmill.tokens.files import TokenizedFile
     from corpusmill.tokens.tokenizer import Tokenizer
 
 
 def tokenize_files(
-    inputs: list[str], tokenizer: Tokenizer, output: Path, text_field: str = "text", endpoint_url: str | None = None
+    inputs: list[str],
+    tokenizer: Tokenizer,
+    output: Path,
+    text_field: str = "text",
+    endpoint_url: str | None = None,
+    rejected: RejectedLines | None = None,
 ) -> Iterator[TokenizedFile]:
     """Each source file's token shard in `output`/<name of the file>, after the tricky strings have been audited.
 
     Files may be local, in a bucket (`endpoint_url`: of an S3-compatible store) or on the Hub. Shards of an earlier run
-    whose files are no longer among the inputs are removed (output_folder.py).
+    whose files are no longer among the inputs are removed (output_folder.py). Malformed lines go to `rejected`, by
+    default beside `output`.
 
     Raises VerificationError if the engine differs from the reference, SourceError for a missing input, ConfigError if
-    `output` holds other files or is below an input.
+    `output` holds other files or is below an input, RejectedDocumentsError at the end for too many malformed lines.
     """
     from corpusmill.builds.apart import require_apart
     from corpusmill.sources.copies import each_file
@@ -39,15 +47,21 @@ def tokenize_files(
     files = list(each_file(inputs, endpoint_url))
     names = [name for name, _ in files]
     folder.replace(names, (f"{name}/{part}" for name in names for part in SHARD_FILES))
-    for name, lines in files:
-        yield write_file_shard(_batches(lines, name, text_field), name, tokenizer, output / name)
+    rejected = rejected or RejectedLines(rejected_beside(Path(place)))
+    with rejected.collect() as set_aside:
+        for name, lines in files:
+            yield write_file_shard(_batches(lines, name, text_field, set_aside), name, tokenizer, output / name)
 
 
 def _batches(
-    lines: AbstractContextManager[BinaryIO], name: str, text_field: str
+    lines: AbstractContextManager[BinaryIO],
+    name: str,
+    text_field: str,
+    set_aside: Callable[[DocumentBatch, int], None],
 ) -> Iterator[tuple[list[bytes], dict[str, int]]]:
     from corpusmill.documents.jsonl import read_documents
 
     with lines as stream:
         for batch in read_documents(stream, source=name, text_field=text_field, id_field="id"):
+            set_aside(batch, batch.documents)
             yield batch.texts(), dict(Counter(rejection.reason.value for rejection in batch.rejections))

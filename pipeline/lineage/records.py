@@ -51,8 +51,8 @@ def find_output(build: Build, export: str, file: int | str) -> layout.OutputPlan
                 return output
     raise PermanentError(
         f"{export} has no such file",
-        where=str(file),
         expected=f"0 to {len(outputs) - 1}, or a name from {outputs[0].name} to {outputs[-1].name}",
+        got=f"file {file}",
     )
 
 

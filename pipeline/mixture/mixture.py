@@ -117,7 +117,9 @@ def mix(
             got=f"{len(weights)} weights",
         )
     shares = (
-        normalised(weights) if weights is not None else by_size([source.tokens for source in sources], alpha or 0.0)
+        normalised(weights, [source.folder for source in sources])
+        if weights is not None
+        else by_size([source.tokens for source in sources], alpha or 0.0)
     )
     if sequence_tokens < 1 or budget_tokens < sequence_tokens:
         raise ConfigError(

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from corpusmill.errors import ConfigError
 
 
-def normalised(weights: Sequence[float]) -> NDArray[np.float64]:
+def normalised(weights: Sequence[float], sources: Sequence[object] = ()) -> NDArray[np.float64]:
     """Weights that sum to 1; ConfigError unless all are finite and positive, as both trainers require, and close enough
-    together for float64.
+    together for float64. `sources`: their names, for the error.
     """
     for number, weight in enumerate(weights):
         if not (math.isfinite(weight) and weight > 0):
             raise ConfigError(
                 "a weight must be a positive number",
-                where=f"source {number}",
+                where=sources[number] if sources else f"source {number}",
                 expected="more than 0",
                 got=weight,
                 next_step="leave out sources that should not be drawn",

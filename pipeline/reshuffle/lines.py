@@ -53,7 +53,7 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
             continue
         below = sorted(str(path / name) for name in walk_files(path) if name.endswith(endings))
         if not below:
-            what = "holds none" if path.is_dir() else "does not exist"
+            what = "has no file of a kind that can be shuffled" if path.is_dir() else "does not exist"
             raise SourceError(
                 f"an input {what}", where=entry, expected=f"a file, or a folder with {', '.join(endings)}"
             )

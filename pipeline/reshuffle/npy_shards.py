@@ -49,7 +49,7 @@ def reshuffle_npy(
     if (eot_id is None) == (context_tokens is None):
         raise ConfigError(
             "exactly one kind of record must be chosen for .npy shards",
-            expected="eot_id (whole documents) or context_tokens (slices of this many tokens)",
+            expected="--eot-id (whole documents) or --context-tokens (slices of this many tokens)",
             got="both" if eot_id is not None else "neither",
         )
     files, prefix, digits = _one_series(files)

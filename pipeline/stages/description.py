@@ -5,13 +5,14 @@ The manifest writes them (manifest.py); verify recreates them from the delivered
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from corpusmill.config import dataset_folder, version_folder
+from corpusmill.config import dataset_folder, named_version, version_folder
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger import Receipt
@@ -35,6 +36,35 @@ def version_of(receipt: Receipt) -> str:
             next_step="remove the manifest's folder and build again",
         )
     return digests[0][:VERSION_DIGITS]
+
+
+def described(text: bytes, folder: str) -> dict[str, Any]:
+    """The content of the dataset.json of a finished dataset, in the folder or at the address of a version.
+
+    CorruptDataError if it is damaged, or of another version than the folder's name says.
+    """
+    version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
+    named = named_version(folder)
+    if not _is_description(text) or (VERSION.fullmatch(named) and named != version):
+        raise CorruptDataError(
+            "a finished dataset's description is not the one that was delivered",
+            where=f"{folder}/{DATASET}",
+            expected="the JSON whose sha256 begins with the version",
+            got=f"sha256 {version}..." if text else "nothing",
+            next_step="corpusmill repair restores it from another copy; or name another version",
+        )
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def _is_description(text: bytes) -> bool:
+    try:
+        content = json.loads(text)
+        files = [file["name"] + file["sha256"] for file in content["files"] if file["size_bytes"] >= 0]
+        named = content["name"] + "".join(files) + content["vocabulary"]["dtype"]
+        return bool(named and content["vocabulary"].keys() | content["formats"].keys())
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def listing(receipt: Receipt) -> list[dict[str, str | int]]:

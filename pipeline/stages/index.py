@@ -54,6 +54,10 @@ def rejected_reasons(counts: Mapping[str, int]) -> dict[str, int]:
     return {name.removeprefix("rejected_"): count for name, count in counts.items() if name.startswith("rejected_")}
 
 
+# `corpusmill dedup` and `infini-gram` have no configuration file.
+ALLOW_MORE = "raise source.max_rejected_share (--max-rejected-share of a command) if you accept losing these lines"
+
+
 def require_few_rejected(build: Build) -> None:
     """Raise RejectedDocumentsError if more lines of the whole dataset are rejected than the configuration allows."""
     lines, reasons = build.total("index", "lines"), rejected_reasons(build.rollup("index").totals)
@@ -72,7 +76,7 @@ def require_few_rejected(build: Build) -> None:
         expected=f"at most {allowed:.4%} (source.max_rejected_share)",
         got=f"{rejected / lines:.4%}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())),
         details=(("quarantine", build.folder("index", worst, QUARANTINE) / QUARANTINE),),
-        next_step="fix the source, or raise source.max_rejected_share if you accept losing these lines",
+        next_step=f"fix the source, or {ALLOW_MORE}",
     )
 
 

@@ -9,7 +9,7 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.errors import RejectedDocumentsError, SourceError
 from corpusmill.ledger import Outcome
 from corpusmill.stages import anchor
-from corpusmill.stages.index import rejected_reasons
+from corpusmill.stages.index import ALLOW_MORE, rejected_reasons
 from corpusmill.stages.reference import source_of, units_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def require_readable(build: Build) -> None:
                 expected=f"at most {allowed:.4%} (source.max_rejected_share), with their text under the key"
                 f" {source_of(build.config.source, wanted).text_field}",
                 got=f"{rejected / lines:.4%} of {reference.path}",
-                next_step="name the key that holds its text: dedup.against: [{path: ..., text_field: ...}]",
+                next_step="name the key that holds its text: dedup.against: [{path: ..., text_field: ...}];"
+                f" or {ALLOW_MORE}",
             )
         if rejected == lines or not any(receipt.counts["text_bytes_out"] for receipt in receipts):
             raise SourceError(

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import orjson
 
 from corpusmill.errors import PermanentError
 from corpusmill.steps.answers import Batch, Document, Drop, Keep, Reasons
+from corpusmill.steps.loading import in_code
 
 if TYPE_CHECKING:
     from corpusmill.config import StepConfig
@@ -77,7 +76,7 @@ class Asked:
         try:
             return loaded(**self.step.settings)
         except (Exception, SystemExit) as error:
-            raise self._error("a step cannot be set up", _in_code(error)) from None
+            raise self._error("a step cannot be set up", in_code(error)) from None
 
     def answers(self, batch: Batch) -> Answers:
         """The step's answers for every document. StepError depending on the step's `on_error`."""
@@ -178,7 +177,7 @@ class Asked:
             got = f"more than {self.step.seconds} seconds of CPU time"
             raise self._error("a step takes too long", got, document) from None
         if self.step.on_error == "fail":
-            got = str(error) if isinstance(error, _UnusableError) else _in_code(error)
+            got = str(error) if isinstance(error, _UnusableError) else in_code(error)
             raise self._error("a step failed on a document", got, document) from None
         if self.step.on_error == "drop":
             answers.dropped[number] = f"{self.step.called}: {ERROR}"
@@ -244,13 +243,6 @@ def _json(attributes: object) -> bytes:
         return orjson.dumps(dict(attributes), option=orjson.OPT_SORT_KEYS) if attributes else b""
     except TypeError:
         raise _UnusableError("attributes that are not JSON") from None
-
-
-def _in_code(error: BaseException) -> str:
-    """An exception without its words, which may quote a text: its type, and the last line of code that it left."""
-    frames = extract_tb(error.__traceback__)
-    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name}" if frames else ""
-    return f"{type(error).__name__}{at}"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import distribution, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 from unicodedata import unidata_version
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from corpusmill.config import StepConfig
 
 OWN = "corpusmill"
+FIX_MODULE = "fix the module"
 Identity = dict[str, str]
 _imported: dict[str, str] = {}  # the source of each top-level package when it was imported here
 _roots: set[str] = set()  # the root folder that is on Python's path: one at a time
@@ -51,9 +53,10 @@ def identity_of(step: StepConfig) -> Identity:
         try:
             spec = find_spec(module)
         except Exception as error:
-            raise _unusable(step, f"{type(error).__name__} where module {module} was looked for") from None
+            raise _unusable(step, f"{in_code(error)} where module {module} was looked for", FIX_MODULE) from None
     if spec is None or not (spec.origin or "").endswith(".py"):
-        raise _unusable(step, f"no source file of a module {module}")
+        next_step = f"put the module into {root_folder()}, or install its package on every worker"
+        raise _unusable(step, f"no source file of a module {module}", next_step)
     installed = _installed().get(top, "")
     digest = xxhash.xxh3_128()
     for path in _sources(spec, top, whole=not installed and top != OWN):
@@ -121,23 +124,32 @@ def load(step: StepConfig, planned: Identity | None = None) -> Any:
     _imported[top] = here["source"]
     with _root_on_path():
         try:
-            loaded = getattr(import_module(module), name)
+            imported = import_module(module)
+        except ModuleNotFoundError as error:
+            got = f"{in_code(error)}: no module {error.name}"
+            raise _unusable(step, got, f"install {error.name} on every worker, or fix the module") from None
         except Exception as error:
-            raise _unusable(step, f"{type(error).__name__} where {step.use} was imported") from None
+            raise _unusable(step, f"{in_code(error)} where {module} was imported", FIX_MODULE) from None
+    try:
+        loaded = getattr(imported, name)
+    except AttributeError:
+        raise _unusable(step, f"no {name} in module {module}", "fix the name in `use`, or fix the module") from None
     _require_settings(step, loaded)
     return loaded
 
 
 def _require_settings(step: StepConfig, loaded: Any) -> None:
     if not callable(loaded):
-        raise _unusable(step, f"an object of type {type(loaded).__name__}")
+        raise _unusable(step, f"an object of type {type(loaded).__name__}", FIX_MODULE)
     before = () if inspect.isclass(loaded) else ("document",)
     try:
         inspect.signature(loaded).bind(*before, **step.settings)
     except TypeError as error:
-        raise _unusable(step, f"its parameters do not fit `with`: {error}") from None
+        raise _unusable(
+            step, f"its parameters do not fit `with`: {error}", "fix `with` (--set), or the module"
+        ) from None
     if inspect.isclass(loaded) and not (hasattr(loaded, "batch") or "__call__" in dir(loaded)):
-        raise _unusable(step, "a class without __call__ and without batch")
+        raise _unusable(step, "a class without __call__ and without batch", FIX_MODULE)
 
 
 def _forget(top: str) -> None:
@@ -166,11 +178,20 @@ def _root_on_path() -> Iterator[None]:
         sys.dont_write_bytecode = kept
 
 
-def _unusable(step: StepConfig, got: str) -> ConfigError:
+def in_code(error: BaseException) -> str:
+    """An exception without its words, which may quote a text: its type, and the last line of code that it left."""
+    name = type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{name} at {Path(error.filename).name}:{error.lineno}"
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    return f"{name} at {Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name}" if frames else name
+
+
+def _unusable(step: StepConfig, got: str, next_step: str) -> ConfigError:
     return ConfigError(
         "a step cannot be used",
         where=f"steps: use: {step.use}",
         expected="module:name of a function of one document, or of a class (docs/steps.md)",
         got=got,
-        next_step=f"put the module into {root_folder()}, or install its package on every worker",
+        next_step=next_step,
     )

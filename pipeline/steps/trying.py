@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from corpusmill.report.tried import TriedDocument
 from corpusmill.sources.copies import each_file
+from corpusmill.steps.answering import StepError
 from corpusmill.steps.answers import Where, batch_of_texts
 from corpusmill.steps.chain import Chain
 
 if TYPE_CHECKING:
     from corpusmill.config import StepConfig
+
+NEXT_STEP = "fix the step, or set on_error: keep or drop"  # a build advises `corpusmill step try`
 
 
 def try_steps(
@@ -25,11 +28,14 @@ def try_steps(
     endpoint_url: str | None = None,
 ) -> list[TriedDocument]:
     """Every document with its outcome, in order. StepError as a build raises it, ConfigError as a plan does."""
-    chain = Chain(steps)
-    read = list(islice(_documents(inputs, text_field, id_field, endpoint_url), documents))
-    outcomes = chain.outcomes(
-        batch_of_texts([text for text, _ in read], lambda document: read[document][1]), twice=True
-    )
+    try:
+        chain = Chain(steps)
+        read = list(islice(_documents(inputs, text_field, id_field, endpoint_url), documents))
+        batch = batch_of_texts([text for text, _ in read], lambda document: read[document][1])
+        outcomes = chain.outcomes(batch, twice=True)
+    except StepError as error:
+        error.details = tuple((label, NEXT_STEP if label == "next" else value) for label, value in error.details)
+        raise
     return [
         TriedDocument(
             source_file=file,

@@ -154,7 +154,7 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
             "a source does not exist",
             where=path,
             expected="a folder, a file, a glob, s3://bucket/prefix, gs://bucket/prefix or hf://datasets/owner/name",
-            next_step="check source.paths; relative paths start at CORPUSMILL_ROOT or the current folder",
+            next_step="check the path; a relative one starts at CORPUSMILL_ROOT, else at the current folder",
         )
     return _accepted(path, files, (*endings, *named) if path.endswith(named) and not is_folder else endings)
 
@@ -252,6 +252,6 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) 
             where=path,
             expected=f"names that end in {' '.join(endings)} and do not begin with a dot",
             got=such if others else "no files at all",
-            next_step="check source.paths, rename the files, or give their ending in a pattern, such as data/*.json.gz",
+            next_step="check the path, rename the files, or give their ending in a pattern, such as data/*.json.gz",
         )
     return accepted, others

@@ -51,7 +51,7 @@ class OutputFolder:
                 where=location,
                 expected=f"no files, or those of an earlier run of corpusmill {command}",
                 got=f"{len(strangers):,} others, such as {', '.join(strangers[:3])}",
-                next_step="choose another folder, or remove them",
+                next_step="choose another folder",
             )
 
     def replace(self, sources: Iterable[str], files: Iterable[str]) -> None:
@@ -68,7 +68,7 @@ class OutputFolder:
                 where=self.store.folder,
                 expected=f"files of corpusmill {mine.command} of some of the same sources",
                 got=f"files of corpusmill {earlier.command} of {', '.join(earlier.sources[:3])}",
-                next_step="choose another folder, or remove that one",
+                next_step="choose another folder",
             )
         for name in stale:
             self.store.delete(name)
@@ -91,7 +91,7 @@ def _read_list(store: Store) -> Delivered:
             "the list of an output folder's files cannot be read",
             where=f"{store.folder}/{LIST}",
             got=f"{error.error_count()} problems",
-            next_step="choose another folder, or remove this one",
+            next_step="choose another folder",
         ) from error
 
 

@@ -161,7 +161,8 @@ def open_token_shard(folder: Path) -> TokenShard:
             source_ends=mapped(folder / "source_ends", "<u8"),
         )
     except (OSError, LookupError, TypeError, ValueError) as error:
-        raise _disagree(folder, f"the files {', '.join(TOKEN_SHARD_FILES)}, whole", type(error).__name__) from error
+        expected = f"the files {', '.join(TOKEN_SHARD_FILES)}, whole"
+        raise _disagree(folder, expected, f"{type(error).__name__}: {error}") from error
     last = int(shard.ends[-1]) if shard.documents else 0
     if last != len(shard.tokens):
         raise _disagree(folder, f"{last:,} tokens, as stated by its last end", f"{len(shard.tokens):,} tokens")
@@ -181,7 +182,7 @@ def _disagree(folder: Path, expected: str, got: str) -> CorruptDataError:
         where=folder,
         expected=expected,
         got=got,
-        next_step="remove the folder and run again",
+        next_step="write it again: corpusmill tokenize; below a work folder, remove it and build again",
     )
 
 

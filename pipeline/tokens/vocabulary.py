@@ -1,7 +1,7 @@
 """Finds a tokenizer's vocabulary, by an encoding's name, a file, or the Hub, and checks that it is the pinned one.
 
     name in PATTERNS            .tiktoken file: given, installed, or by tiktoken's cache; tiktoken names its sha256
-    *.tiktoken (name or file)   that file; the split pattern must be said
+    *.tiktoken (name or file)   that file; the split pattern must be given
     *.json     (name or file)   that Hugging Face tokenizer.json
     organisation/model          tokenizer.json of that hub repository, by huggingface_hub: its cache, token, HF_ENDPOINT
 
@@ -58,8 +58,8 @@ def find_vocabulary(
 ) -> VocabularyFile:
     """The vocabulary of a name (and a file), checked against the given pins.
 
-    Raises TokenizerError for an unknown name, a missing file, and a file or revision that is not the pinned one;
-    HubUnavailableError if the Hub cannot be reached and its cache does not hold the file.
+    Raises TokenizerError for an unknown name, a missing file, a file of another ending, and a file or revision that is
+    not the pinned one; HubUnavailableError if the Hub cannot be reached and its cache does not hold the file.
     """
     commit = ""
     pins: tuple[tuple[str | None, str], ...] = ((sha256, "tokenizer.sha256 or the lock"),)
@@ -68,6 +68,13 @@ def find_vocabulary(
         pins = (*pins, (expected, f"tiktoken's {name}"))
     elif file or Path(name).suffix in {".tiktoken", ".json", ".model"}:
         path, content = _given(Path(file or name))
+    elif Path(name).is_file():
+        raise TokenizerError(
+            "a tokenizer file must end in .tiktoken or .json",
+            where=f"tokenizer.name: {name}",
+            expected=KINDS,
+            next_step="rename it by what it holds: ranks are .tiktoken, Hugging Face's tokenizer.json is .json",
+        )
     elif HUB_ID.fullmatch(name):
         path, commit = _hub_file(name, revision)
         content = path.read_bytes()

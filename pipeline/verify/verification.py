@@ -139,7 +139,7 @@ def render(verification: Verification, *, of: str = "step", next_step: str | Non
     if verification.given_back:
         read += f"; {counted(verification.given_back, 'file')} freed (reclaim: eager)"
     if not verification.findings:
-        return f"{read}; all well"
+        return f"{read}; no errors found"
     lines = [f"{read}; {len(verification.findings):,} findings"]
     for number, finding in enumerate(verification.findings, start=1):
         lines += [

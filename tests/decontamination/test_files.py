@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from corpusmill.commands import app
 from corpusmill.decontamination.items import Fields, Item, read_items
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, RejectedDocumentsError
 
 QUESTION = "A merchant sells nine copper kettles on Tuesday and twice as many on Friday; how many remain?"
 OTHER = "Which river did the surveyors of Holm cross before they reached the abandoned quarry?"
@@ -67,7 +67,8 @@ def test_decontaminate_writes_a_line_for_each_hit(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl.gz").write_bytes(gzip.compress(b"no json\n" + lines(*documents)))
     benchmarks = ("--benchmark", tmp_path / "items.jsonl", "--benchmark", f"again={tmp_path / 'same.jsonl'}")
-    printed = run(tmp_path / "data", *benchmarks, "--hits", tmp_path / "hits.jsonl")
+    printed = run(tmp_path / "data", *benchmarks, "--hits", tmp_path / "hits.jsonl",
+                  "--max-rejected-share", 0.5)  # fmt: skip
     other, question = (len(f"é {OTHER}\n".encode()), len(QUESTION))
     place = {"file": "a.jsonl.gz", "line": 3, "id": "d"}
     assert [json.loads(line) for line in (tmp_path / "hits.jsonl").read_text().splitlines()] == [
@@ -76,7 +77,8 @@ def test_decontaminate_writes_a_line_for_each_hit(tmp_path: Path) -> None:
         {"benchmark": "again", "item": "copy", **place, "begin": other, "end": other + question - 1, "share": 1.0},
     ]
     assert "items: 2 of 2 items found, 2 hits\nagain: 1 of 1 items found, 1 hits\n" in printed
-    assert "1 of 2 documents contain items, 1 lines rejected: broken_json" in printed
+    assert "1 of 2 documents contain items" in printed
+    assert f"rejected lines: 1 broken_json; see {tmp_path / 'hits.rejected.jsonl'}" in printed
 
 
 def test_decontaminate_without_hits_leaves_an_empty_file(tmp_path: Path) -> None:
@@ -101,3 +103,43 @@ def test_decontaminate_by_another_threshold_is_refused(threshold: str, tmp_path:
             "--threshold",
             threshold,
         )
+
+
+@pytest.mark.parametrize("hits", ["items.jsonl", "items.jsonl/../items.jsonl", "data.jsonl", "notes.txt"])
+def test_decontaminate_hits_over_a_file_of_another_kind_are_refused(hits: str, tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_bytes(lines({"question": QUESTION}))
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": OTHER}))
+    (tmp_path / "notes.txt").write_text("mine\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ConfigError, match="--hits"):
+        run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--hits", tmp_path / hits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_decontaminate_too_many_malformed_lines_fail_and_leave_no_hits(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_bytes(lines({"question": QUESTION}))
+    (tmp_path / "data.jsonl").write_bytes(b"no json\n" + lines({"text": QUESTION}))
+    with pytest.raises(RejectedDocumentsError, match="1 of 2 lines are malformed"):
+        run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--hits", tmp_path / "hits.jsonl")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["data.jsonl", "hits.rejected.jsonl", "items.jsonl"]
+    assert json.loads((tmp_path / "hits.rejected.jsonl").read_bytes())["line"] == 1
+
+
+def test_decontaminate_hits_in_a_folder_of_benchmarks_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/items.jsonl").write_bytes(lines({"question": QUESTION}))
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": QUESTION}))
+    with pytest.raises(ConfigError, match="--hits is inside a source"):
+        run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "bench", "--hits", tmp_path / "bench/hits.jsonl")
+
+
+@pytest.mark.parametrize("text", [QUESTION, OTHER])
+def test_decontaminate_hits_of_an_earlier_run_are_replaced(text: str, tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_bytes(lines({"question": QUESTION}))
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": text}))
+    arguments = (tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--hits", tmp_path / "hits.jsonl")
+    run(*arguments)
+    first = (tmp_path / "hits.jsonl").read_bytes()
+    run(*arguments)
+    assert (tmp_path / "hits.jsonl").read_bytes() == first

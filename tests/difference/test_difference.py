@@ -242,6 +242,13 @@ def test_difference_on_a_terminal_shows_no_control_character_of_a_name(versions:
         assert "[31m" in done.output
 
 
+def test_difference_of_a_version_and_itself_says_that_no_source_file_differs(versions: Any) -> None:
+    root, first, _ = versions
+    printed = render_difference(compare_versions(first, first, config(root)))
+    assert "\nno source file differs\n" in printed
+    assert "old > new" not in printed
+
+
 def cells_of(page: str) -> list[list[str]]:
     """The table rows of a page, as texts."""
     rows = re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)
@@ -259,6 +266,7 @@ def test_page_has_every_figure_and_obeys_no_name(versions: Any, tmp_path: Path) 
     page = tmp_path / "diff.html"
     arguments = ["diff", first, second["none"], "--config", str(root / "web.yaml"), "--page", str(page)]
     assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0  # replaces its own page
     text = page.read_text()
     assert not {"\x1b", "\u202e"} & set(text)
     assert not re.search(r"<(script|link|img)|https?://", text)
@@ -271,6 +279,13 @@ def test_page_has_every_figure_and_obeys_no_name(versions: Any, tmp_path: Path) 
             after = [f"{measure['documents'][1]:,}" for measure in measures.values()]
             assert [cell[0] for cell in rows[name]] == [*after, f"{measures['all']['tokens'][1]:,}"]
     assert all(key in text for key in difference["settings"])
+
+
+def test_page_over_a_file_of_another_kind_is_refused_before_anything_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text("name: web\n")
+    done = CliRunner().invoke(app, ["diff", "a", "b", "--page", str(tmp_path / "web.yaml")])
+    assert "--page names a file that this command did not write" in str(done.exception)
+    assert (tmp_path / "web.yaml").read_text() == "name: web\n"
 
 
 def test_page_of_versions_about_which_little_is_known_says_so(versions: Any) -> None:

@@ -60,6 +60,12 @@ def test_ending_not_accepted_names_the_accepted_ones(name: str) -> None:
         open_decompressed(io.BytesIO(), name)
 
 
+def test_gzip_of_other_bytes_is_refused_without_quoting_them() -> None:
+    with pytest.raises(CorruptDataError, match="no gzip header") as caught:
+        decompressed(b"secret" * 9, "x.jsonl.gz")
+    assert "b'se'" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.binary(max_size=2000) | st.integers(0, 300_000).map(lambda size: (TEXT * 600)[:size]))
 @example(data=b"")

@@ -13,6 +13,7 @@ import zstandard
 
 from corpusmill.documents.sample_corpus import collect_documents, module_docstrings, write_sample_corpus
 from corpusmill.errors import ConfigError
+from corpusmill.storage.output_folder import LIST
 
 LICENCE = "Permission is hereby granted to everybody. " * 5
 
@@ -146,7 +147,7 @@ def test_write_sample_corpus_twice_gives_same_bytes_and_even_files(tmp_path: Pat
     first = write_sample_corpus(tmp_path / "one", target_bytes=300_000, files=3)
     second = write_sample_corpus(tmp_path / "two", target_bytes=300_000, files=3)
     assert first == second
-    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == list(first.files)
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [LIST, *first.files]
     assert first.files == ("sample_000.jsonl.zst", "sample_001.jsonl.zst", "sample_002.jsonl.zst")
     lines = []
     for name in first.files:
@@ -184,9 +185,16 @@ def test_write_sample_corpus_fewer_files_than_before_leaves_no_stale_file(
     install(site, "alpha", {f"alpha/module{number}.py": b"x = 1\n" * 2000 for number in range(8)})
     monkeypatch.setattr("corpusmill.documents.sample_corpus.distributions", lambda: found_in(site))
     write_sample_corpus(tmp_path, target_bytes=50_000, files=4)
-    (tmp_path / "sample_notes.txt").write_text("mine")
     counts = write_sample_corpus(tmp_path, target_bytes=50_000, files=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [*counts.files, "sample_notes.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LIST, *counts.files]
+
+
+@pytest.mark.parametrize("name", ["sample_007.jsonl.zst", "sample_000.jsonl.zst", "notes.txt"])
+def test_write_sample_corpus_into_a_folder_with_a_strangers_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match="that no earlier run delivered"):
+        write_sample_corpus(tmp_path, target_bytes=50_000, files=2)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
 
 
 @pytest.mark.parametrize(("target_bytes", "files"), [(0, 1), (1, 0), (1, 1001)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,10 @@ def dataset(
                 folder / "nanoset", stem, [batch], eos_id=50256, tokenizer_name="gpt2", vocabulary_size=50257
             )
     for path in sorted(folder.glob("*/*")):
-        listing.append({"name": path.relative_to(folder).as_posix(), "size_bytes": path.stat().st_size})
+        name, size_bytes = path.relative_to(folder).as_posix(), path.stat().st_size
+        listing.append(
+            {"name": name, "size_bytes": size_bytes, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        )
     description = {"name": folder.name, "vocabulary": VOCABULARY, "formats": {key: {} for key in formats}, **printed}
     (folder / "dataset.json").write_text(json.dumps({**description, "files": listing}))
     return open_source(folder)
@@ -129,8 +134,9 @@ def test_normalised_weights_that_cannot_be_compared_are_refused(weights: list[fl
 
 @pytest.mark.parametrize("weights", [[1.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [float("inf"), 1.0]])
 def test_normalised_weight_that_is_not_positive_is_refused(weights: list[float]) -> None:
-    with pytest.raises(ConfigError, match="a weight must be a positive number"):
-        normalised(weights)
+    with pytest.raises(ConfigError, match="a weight must be a positive number") as caught:
+        normalised(weights, ["outputs/web", "outputs/books"])
+    assert re.search("where +outputs/(web|books)", str(caught.value))
 
 
 def test_mix_different_vocabularies_are_refused_with_both_values(tmp_path, sources) -> None:
@@ -201,7 +207,7 @@ def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp
     (tmp_path / "a" / "numpy").mkdir()
     (tmp_path / "a" / "numpy" / "train.bin").write_bytes(bytes(20))
     printed = json.loads((tmp_path / "a" / "dataset.json").read_text())
-    printed["files"].append({"name": "numpy/train.bin", "size_bytes": 20})
+    printed["files"].append({"name": "numpy/train.bin", "size_bytes": 20, "sha256": "0" * 64})
     (tmp_path / "a" / "dataset.json").write_text(json.dumps(printed))
     mixture = mix([open_source(source.folder)], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
     (counts,) = json.loads(training_files(mixture)["megatron_sequences.json"]).values()

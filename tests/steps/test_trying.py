@@ -68,16 +68,36 @@ def test_classes_of_the_docs_run(root: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["my_filters:absent"], "AttributeError"),
+        (["my_filters:absent"], "no absent in module my_filters next fix the name in `use`"),
+        (["nosuch:step"], "no source file of a module nosuch next put the module into"),
+        (["malformed:step"], "SyntaxError at malformed.py:2 where malformed was imported next fix the module"),
+        (["failing:step"], "ZeroDivisionError at failing.py:3, in <module> where failing was imported next fix"),
+        (["lacking:step"], "ModuleNotFoundError at lacking.py:1, in <module>: no module nosuch next install nosuch"),
+        (["my_filters:long_enough", "--set", "word=1"], "next fix `with` (--set)"),
+        (["my_filters:long_enough", "--set", "words=[1]"], "next fix the step, or set on_error: keep or drop"),
         (["my_filters"], "pattern"),
         (["my_filters:long_enough", "--set", "words"], "not KEY=VALUE"),
         (["my_filters:long_enough", "--set", "words=[1]"], "TypeError at my_filters.py"),
     ],
 )
 def test_step_that_cannot_be_tried_says_why(words: list[str], message: str, root: Path) -> None:
+    (root / "malformed.py").write_text("\ndef step(:\n")
+    (root / "failing.py").write_text("\n\n1 / 0\n")
+    (root / "lacking.py").write_text("import nosuch\n")
     done = CliRunner().invoke(app, ["step", "try", words[0], str(root / "texts.jsonl"), *words[1:]])
     assert done.exit_code != 0
     assert message in re.sub(r"\s+", " ", done.output + str(done.exception))
+
+
+def test_page_over_a_file_of_another_kind_is_refused_and_an_earlier_page_replaced(root: Path) -> None:
+    tried(root, "my_filters:long_enough", "--page", str(root / "pages/page.html"))
+    tried(root, "my_filters:long_enough", "--page", str(root / "pages/page.html"))
+    for name in ("texts.jsonl", "my_filters.py", "bad.txt"):
+        before = (root / name).read_bytes()
+        words = ["step", "try", "my_filters:long_enough", str(root / "texts.jsonl"), "--page", str(root / name)]
+        done = CliRunner().invoke(app, words)
+        assert "--page names a file that this command did not write" in str(done.exception)
+        assert (root / name).read_bytes() == before
 
 
 texts = st.text(st.sampled_from("ab \n<é"), max_size=30)

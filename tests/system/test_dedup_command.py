@@ -174,6 +174,25 @@ def test_dedup_command_short_minimum_exits_1_and_says_why(tmp_path: Path, monkey
     assert "no whole character" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["dedup", "infini-gram"])
+def test_command_with_malformed_lines_fails_unless_the_share_is_allowed(
+    tmp_path: Path, monkeypatch, capsys, command: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_bytes(lines_of(["one two three"] * 3) + b"{broken\n")
+    arguments = [command, "in", "--output", "out", "--work-folder", "work", "--workers", "1"]
+    monkeypatch.setattr(sys, "argv", ["corpusmill", *arguments])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 1
+    assert "--max-rejected-share of a command" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["corpusmill", *arguments, "--max-rejected-share", "0.25"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert not caught.value.code
+
+
 @pytest.mark.parametrize(("memory", "partitions"), [("1GiB", 4), ("16KiB", 16)])
 def test_dedup_partitions_change_no_range(tmp_path: Path, texts: list[str], memory: str, partitions: int) -> None:
     done = run(tmp_path, {"mode": "remove", "memory": memory})

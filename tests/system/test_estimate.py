@@ -24,6 +24,7 @@ from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import SUBJECT, Estimate, last_estimate
+from corpusmill.errors import SourceError
 from corpusmill.ledger import Receipt
 from corpusmill.report.figures import bytes_text
 from corpusmill.sources.plan import plan_files
@@ -80,6 +81,15 @@ def test_estimate_tells_what_it_does_and_gives_units(tmp_path) -> None:
         r" *[0-9.]+ MiB a worker; with more text or repeats up to [0-9.]+ GiB, as configured", figures["memory"]
     )
     assert "bytes" not in text
+
+
+def test_estimate_with_a_wrong_text_field_names_the_keys_that_hold_text(tmp_path) -> None:
+    many_files(tmp_path, files=2)
+    source = {"paths": [str(tmp_path / "corpus")], "text_field": "body"}
+    config = check_config({**values(tmp_path, "1GB"), "source": source}, where="test")
+    with pytest.raises(SourceError, match="no line has text") as caught:
+        estimate_dataset(config)
+    assert "text in 100%" in str(caught.value)
 
 
 def test_estimate_counts_references_by_their_files_and_the_speed_of_the_sample(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config
+from corpusmill.datasets.dataset import open_dataset
+from corpusmill.datasets.merge import merge_exports
 from corpusmill.datasets.peek import peek_record
-from corpusmill.errors import PermanentError, SourceError
+from corpusmill.errors import CorruptDataError, PermanentError, SourceError
+from corpusmill.mixture.sources import open_source
 from tests.system.corpus import configuration, write_corpus
 from tests.tokens.vocabularies import shared
 
@@ -124,3 +128,16 @@ def test_peek_tokenizer_known_by_its_file_alone_shows_ids_and_text_with_the_conf
 def test_peek_configuration_of_another_tokenizer_is_refused(outputs, named_by_file) -> None:
     with pytest.raises(PermanentError, match="the configuration names another tokenizer than the dataset's"):
         peek_record(min(outputs.glob("nanoset/*.ds")), 0, 1, named_by_file[0])
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"{}", b'{"name": "x", "files": [], "vocabulary": {}, "formats": {}}'])
+@pytest.mark.parametrize("name", ["0123456789ab", "copy"])
+def test_peek_in_a_dataset_whose_description_is_damaged_is_refused(outputs, tmp_path, text: bytes, name: str) -> None:
+    copy = tmp_path / name
+    shutil.copytree(outputs.resolve(), copy)
+    (copy / "dataset.json").write_bytes(text)
+    for open_damaged in (open_dataset, open_source, lambda folder: peek_record(min(folder.glob("nanoset/*.ds")), 0, 1)):
+        with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
+            open_damaged(copy)
+    with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
+        merge_exports([copy / "nanoset"], tmp_path / "merged.ds")

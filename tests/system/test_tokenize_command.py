@@ -12,7 +12,7 @@ import zstandard
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.errors import ConfigError, PermanentError, SourceError, TokenizerError
+from corpusmill.errors import ConfigError, PermanentError, RejectedDocumentsError, SourceError, TokenizerError
 from corpusmill.sources.copies import each_file
 from corpusmill.storage import open_store
 from tests.oracles.cl100k import cl100k
@@ -55,11 +55,15 @@ def test_tokenize_command_writes_a_shard_per_file_with_tiktokens_ids(tmp_path) -
 def test_tokenize_command_counts_rejected_lines_by_reason(tmp_path) -> None:
     lines = [b'{"body": "one"}', b"", b'{"body": "\\ud800 alone"}', b'{"body": 5}', b'{"body": "two \\ud83d\\ude80"}']
     (tmp_path / "x.jsonl.zst").write_bytes(zstandard.compress(b"\n".join(lines)))
-    printed = tokenize(
-        tmp_path / "x.jsonl.zst", "--tokenizer", "cl100k_base", "--output", tmp_path / "out", "--text-field", "body"
-    )
+    arguments = ["--tokenizer", "cl100k_base", "--output", tmp_path / "out", "--text-field", "body"]
+    with pytest.raises(RejectedDocumentsError, match="3 of 5 lines are malformed"):
+        tokenize(tmp_path / "x.jsonl.zst", *arguments)
+    printed = tokenize(tmp_path / "x.jsonl.zst", *arguments, "--max-rejected-share", 0.6)
     for reason in ("blank_line", "lone_surrogate", "text_not_a_string"):
-        assert f"1 lines rejected: {reason}" in printed
+        assert f"1 line rejected: {reason}" in printed
+    rejected = tmp_path / "out.rejected.jsonl"
+    assert f"rejected lines: 1 blank_line, 1 lone_surrogate, 1 text_not_a_string; see {rejected}" in printed
+    assert [json.loads(row)["line"] for row in rejected.read_text().splitlines()] == [2, 3, 4]
     encoding = cl100k()
     assert documents_in(tmp_path / "out" / "x.jsonl.zst") == [encoding.encode(text) for text in ("one", "two 🚀")]
 

@@ -70,7 +70,7 @@ def test_verify_whole_build_has_no_findings(built, version) -> None:
     sent = [path.stat().st_size for path in version.rglob("*") if path.is_file()]
     assert (verification.steps, verification.files) == (len(receipts), len(sizes) + len(sent))
     assert verification.read_bytes == sum(sizes) + sum(sent)
-    assert render(verification).endswith("bytes re-read; all well")
+    assert render(verification).endswith("bytes re-read; no errors found")
 
 
 def steps(built: Build) -> list[Path]:

@@ -47,7 +47,7 @@ def test_form_raises_a_number_to_the_least_and_refuses_what_is_no_size_with_an_e
     ("field", "value", "words"),
     [
         ("tokenizer_name", "cl100k_bse", ["unknown tokenizer", "tokenizer.name: cl100k_bse", "use one of these"]),
-        ("source_paths", "sample/nowhere", ["a source does not exist", "sample/nowhere", "check source.paths"]),
+        ("source_paths", "sample/nowhere", ["a source does not exist", "sample/nowhere", "check the path"]),
     ],
 )
 def test_value_that_only_the_plan_can_refuse_is_said_on_the_page_and_nothing_is_built(
