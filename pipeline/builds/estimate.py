@@ -94,8 +94,11 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         shards = len(plan.shards) if is_shared(work) else None
         shown = _shown(config, _tokens_by_file(build, len(drawn)), paths, share)
         tell("building it again, by a program of its own, to measure time and memory")
-        needs = _seconds_and_memory(sample_config, root, worker_count(None, plan.source_bytes()), share, shown)
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
+        shard_bytes = round(config.source.shard_bytes / stored)  # a shard of the sample is to hold as much text
+        as_large = sample_config.source.model_copy(update={"shard_bytes": shard_bytes})
+        timed_config = sample_config.model_copy(update={"source": as_large})
+        needs = _seconds_and_memory(timed_config, root, worker_count(None, plan.source_bytes()), share, shown)
         estimate = _scaled(build, [line.chance for line in drawn], share, needs, stored, shown, shards)
         references = msgspec.structs.replace(plan, references=plan_references(config, files))
         if references.references:

@@ -1,11 +1,12 @@
 """How long a build takes, from builds of two samples by `corpusmill build`, in a program of its own.
 
-    sample -> two shards for each worker -> corpusmill build --workers N -> seconds in all, and of single steps
+    sample -> a shard for each worker -> corpusmill build --workers N -> seconds in all, and of single steps; memory
 
 A part of the time is the same for every build (imports, the tokenizer); the rest grows with the text, and is what a
 larger sample takes longer than a smaller one. Of that, steps that are alone in their stage (a manifest, an upload) take
 as long on any number of cores. Several workers are timed, not one: cores that share a memory, or are two threads of one
-core, are slower together. A program of its own, because Airflow forks its tasks, and process pools hang in forks.
+core, are slower together. Shards are as large as the sample allows, because a step's memory grows with its shard or
+cell. A program of its own, because Airflow forks its tasks, and process pools hang in forks.
 
 Price: the build of the sample.
 """
@@ -41,14 +42,14 @@ class Timed:
 
 
 def timed_build(config: DatasetConfig, workers: int, weights: Mapping[str, float]) -> Timed:
-    """Build a sample, the only path of the configuration's sources, with its sources cut into two shards a worker.
+    """Build a sample, the only path of the configuration's sources, with its sources cut into a shard for each worker.
 
     A stage of `weights` counts so many times. TransientError if the program fails.
     """
     from corpusmill.stages.graph import open_build
 
     (sample,) = map(Path, config.source.paths)
-    shard_bytes = -(-sum(file.stat().st_size for file in sample.iterdir()) // (2 * workers))
+    shard_bytes = -(-sum(file.stat().st_size for file in sample.iterdir()) // workers)
     cut = config.source.model_copy(update={"shard_bytes": max(1, min(shard_bytes, config.source.shard_bytes))})
     work = Path(config.work_folder)
     work.mkdir(parents=True)
