@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from corpusmill.errors import ConfigError, SourceError
+from corpusmill.export.files import INCOMPLETE, whole_files
 from corpusmill.reshuffle.lines import list_inputs
 from corpusmill.shuffle.lines import full_folder_explained
 
 TOKEN_SHARD = "token_shard.json"  # noqa: S105 (a file's name)
 KINDS = {".tar": "tars of contexts", ".npy": ".npy shards", TOKEN_SHARD: "token shards"}
-INCOMPLETE = ".incomplete"
 
 
 def ready_inputs(inputs: list[str]) -> tuple[str, list[Path]]:
@@ -40,11 +39,10 @@ def ready_inputs(inputs: list[str]) -> tuple[str, list[Path]]:
 
 @contextmanager
 def whole_folder(output: Path) -> Iterator[Path]:
-    """A folder inside `output` to write into, whose files move up into `output` when the block ends without an error.
+    """A folder to write into, whose files get their names in `output` together (export/files.py, whole_files).
 
-    A failed run leaves nothing; a killed one leaves a folder `.incomplete`, which the next run removes. ConfigError if
-    `output` holds anything else, because stale shards would be read together with new ones. SourceError if nothing was
-    written, StorageFullError if the device or the quota is full.
+    ConfigError if `output` holds anything, because stale shards would be read together with new ones. SourceError if
+    nothing was written, StorageFullError if the device or the quota is full.
     """
     names = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
     if names and names != [INCOMPLETE]:
@@ -54,18 +52,9 @@ def whole_folder(output: Path) -> Iterator[Path]:
             got=", ".join(names[:3]),
             next_step="choose another folder, or empty this one",
         )
-    inner = output / INCOMPLETE
-    if inner.is_dir():
-        shutil.rmtree(inner)
-    inner.mkdir(parents=True)
-    try:
-        with full_folder_explained(output, "the output needs as much as the input"):
-            yield inner
+    with full_folder_explained(output, "the output needs as much as the input"), whole_files(output) as inner:
+        yield inner
         if not any(inner.iterdir()):
             raise SourceError(
                 "the inputs hold no record", next_step="check the inputs, and --context-tokens if it was given"
             )
-        for path in sorted(inner.iterdir(), reverse=True):  # the manifest after the shards that it lists
-            path.rename(output / path.name)
-    finally:
-        shutil.rmtree(inner)

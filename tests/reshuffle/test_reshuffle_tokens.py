@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from corpusmill.cli import app
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError, StorageFullError
-from corpusmill.reshuffle.folders import INCOMPLETE, ready_inputs, whole_folder
+from corpusmill.export.files import INCOMPLETE
+from corpusmill.reshuffle.folders import ready_inputs, whole_folder
 from corpusmill.reshuffle.npy_shards import reshuffle_npy
 from corpusmill.reshuffle.tars import reshuffle
 from corpusmill.reshuffle.token_shards import reshuffle_token_shards
