@@ -2,8 +2,8 @@
 
 A killed writer must leave nothing that a reader would accept, so every file is written under a temporary name and
 renamed once it is complete. The writer locks the temporary name (flock), so two runs never write one file; the kernel
-frees the lock of a killed run, and the next run overwrites what it left. Nothing is synced to the device here: a process that dies loses nothing that the kernel
-already has, and files count only once a receipt lists them.
+frees the lock of a killed run, and the next run overwrites what it left. Nothing is synced to the device here: a
+process that dies loses nothing that the kernel already has, and files count only once a receipt lists them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TokenArray: TypeAlias = NDArray[np.integer[Any]]
 
 BUFFER_BYTES = 1 << 20
 INCOMPLETE = ".incomplete"
-NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # a file system without locks, such as Lustre without -o flock
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""Errors of flock on a file system without locks, such as Lustre without -o flock; files there are not protected."""
 
 
 @contextmanager
