@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.errors import ConfigError, RejectedDocumentsError, SourceError, TokenizerError
+from corpusmill.errors import ConfigError, CorruptDataError, RejectedDocumentsError, SourceError, TokenizerError
 from corpusmill.export.files import whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch
 from corpusmill.tokens.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REJECTED = "rejected.jsonl"
 
 Encoded = tuple[SequenceBatch, NDArray[np.bool_] | None]
-"""A batch, and bool (tokens,): whether each token is trained on (None: all are)."""
+"""A batch, and bool (tokens,): whether each token is trained on (None: all are, as no line has ranges)."""
 EncodedBlock = tuple[Encoded, "DocumentBatch"]
 """The batch of a block of lines, and the rejected lines, as a batch without documents."""
 
@@ -56,17 +56,19 @@ class Source:
     lines: int = 0
 
     def read(self, encode: Callable[[NumberedBlock], EncodedBlock]) -> Iterator[Encoded]:
-        """The batches, file by file in natural order of name; RejectedDocumentsError at the end if too many lines were
-        rejected.
+        """The batches, file by file in natural order of name; at the end RejectedDocumentsError if too many lines were
+        rejected, and SourceError if no line has the `ranges_key`.
         """
         from corpusmill.documents.quarantine import append_rejections
         from corpusmill.in_order.cores import in_order
 
         self.rejected, self.lines = Counter(), 0
+        has_ranges = False
         with whole_file(self.quarantine) as quarantine:
             for batch, rejected in in_order(encode, self._blocks(), self.processes):
                 self.rejected.update(rejection.reason.value for rejection in rejected.rejections)
                 self.lines += len(batch[0][2]) + append_rejections(quarantine, rejected)
+                has_ranges |= batch[1] is not None
                 yield batch
         lost = sum(self.rejected.values())
         if lost > self.max_rejected_share * self.lines:
@@ -77,6 +79,38 @@ class Source:
                 got=", ".join(f"{count:,} {reason}" for reason, count in sorted(self.rejected.items())),
                 next_step="fix the source, or allow more with --max-rejected-share if you accept losing these lines",
             )
+        if self.ranges_key is not None and not has_ranges:
+            raise SourceError(
+                "no line has the key of the ranges: every token would be trained on",
+                where=", ".join(self.inputs),
+                expected=f"{self.ranges_key}: [[first, last], ...]",
+                got=f"{self.lines:,} lines without it",
+                next_step="check --loss-ranges-field, or leave it out",
+            )
+
+    def require_apart(self) -> None:
+        """ConfigError if the quarantine file would be read as a source, or if another file has its name: a run replaces
+        the quarantine file of an earlier run, and nothing else.
+        """
+        from corpusmill.builds.apart import require_apart
+        from corpusmill.config import absolute
+        from corpusmill.documents.quarantine import read_quarantine
+
+        sources, place = [absolute(path) for path in self.inputs], str(self.quarantine.absolute())
+        require_apart(sources, [("--output", place)], files=True)
+        if not self.quarantine.exists():
+            return
+        try:
+            with self.quarantine.open("rb") as stream:
+                next(read_quarantine(stream, name=self.quarantine.name), None)
+        except (CorruptDataError, OSError) as error:
+            raise ConfigError(
+                "the file for rejected lines exists and is not a quarantine file",
+                where=self.quarantine,
+                expected="no file, or the rejected lines of an earlier run",
+                got="another file",
+                next_step="move it, or choose another --output",
+            ) from error
 
     def _blocks(self) -> Iterator[NumberedBlock]:
         from corpusmill.documents.sequences import numbered_blocks
@@ -120,7 +154,7 @@ def _encode_block(block: NumberedBlock, *, tokenizer: Tokenizer, **wanted: Any) 
     batch = sequences_of(block, **wanted)
     tokens, ends = tokenizer.encode(batch.texts)
     mask = None
-    if any(batch.no_loss):
+    if any(ranges is not None for ranges in batch.no_loss):
         mask = np.ones(tokens.size, np.bool_)
         first = np.concatenate(([0], np.cumsum(batch.sequences))).astype(np.int64)
         for document, ranges in enumerate(batch.no_loss):
