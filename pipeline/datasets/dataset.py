@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.errors import SourceError
+from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.stages.description import DATASET
 from corpusmill.stages.writeback import FOLDER as DOCUMENTS
 
@@ -78,7 +78,9 @@ class Dataset:
 
 
 def open_dataset(folder: str | Path) -> Dataset:
-    """The dataset in a folder, `<destination>/<name>/<version>` or `.../latest`. SourceError if there is none."""
+    """The dataset in a folder, `<destination>/<name>/<version>` or `.../latest`. SourceError if there is none,
+    CorruptDataError if its description is no JSON.
+    """
     folder = Path(folder).resolve()
     path = folder / DATASET
     if not path.is_file():
@@ -89,7 +91,16 @@ def open_dataset(folder: str | Path) -> Dataset:
             got="none",
             next_step="name <destination>/<name>/<version>, or .../latest",
         )
-    return Dataset(folder, json.loads(path.read_bytes()))
+    try:
+        return Dataset(folder, json.loads(path.read_bytes()))
+    except ValueError as error:
+        raise CorruptDataError(
+            "a dataset's description cannot be read",
+            where=path,
+            expected="JSON",
+            got=error,
+            next_step="fetch it again, repair the dataset from another copy (corpusmill repair), or build it again",
+        ) from error
 
 
 def dataset_above(path: Path) -> Dataset:
