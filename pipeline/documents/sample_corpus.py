@@ -39,7 +39,7 @@ from pathlib import Path
 import orjson
 import zstandard
 
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, full_device_explained
 
 LARGEST_FILE_BYTES = 1_000_000
 MODULES_PER_DOCSTRINGS = 4
@@ -80,7 +80,8 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
     its name only when complete. Files of the same pattern from an earlier call with more `files` are removed. The text
     exceeds `target_bytes` by less than one document, or falls short when the environment has no more.
 
-    Raises ConfigError when `target_bytes` or `files` is not positive, or `files` does not fit three digits.
+    Raises ConfigError when `target_bytes` or `files` is not positive, or `files` does not fit three digits;
+    StorageFullError when the device is full.
     """
     if target_bytes < 1 or not 1 <= files <= 1000:
         raise ConfigError(
@@ -89,12 +90,7 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
             got=f"target_bytes {target_bytes}, files {files}",
         )
     documents, skipped, collected = collect_documents(distributions(), target_bytes)
-    folder.mkdir(parents=True, exist_ok=True)
     names = tuple(f"sample_{number:03d}.jsonl.zst" for number in range(files))
-    for stale in folder.glob("sample_[0-9][0-9][0-9].jsonl.zst"):
-        if stale.name not in names:
-            stale.unlink()
-
     lines: list[list[bytes]] = [[] for _ in range(files)]
     total_bytes = sum(document.text_bytes for document in documents)
     start_byte = 0
@@ -102,11 +98,20 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
         line = orjson.dumps({"id": document.id, "source": document.source, "text": document.text})
         lines[start_byte * files // total_bytes].append(line + b"\n")
         start_byte += document.text_bytes
-    for name, file_lines in zip(names, lines, strict=True):
-        frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(b"".join(file_lines))
-        partial_file = folder / f".{name}.partial"
-        partial_file.write_bytes(frame)
-        partial_file.replace(folder / name)
+    next_step = "free space on that device, then run the command again"
+    with full_device_explained("no space left for the sample corpus", where=folder, next_step=next_step):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, file_lines in zip(names, lines, strict=True):
+            frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(b"".join(file_lines))
+            partial_file = folder / f".{name}.partial"
+            try:
+                partial_file.write_bytes(frame)
+                partial_file.replace(folder / name)
+            finally:
+                partial_file.unlink(missing_ok=True)
+    for stale in folder.glob("sample_[0-9][0-9][0-9].jsonl.zst"):
+        if stale.name not in names:
+            stale.unlink()
 
     text_bytes: Counter[str] = Counter()
     for document in documents:
