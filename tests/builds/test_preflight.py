@@ -211,6 +211,6 @@ def test_needed_room_of_everything_switched_on_is_what_was_measured(tmp_path: Pa
     everything = config(tmp_path, exports=exports, dedup={"mode": "remove", "minimum_bytes": 100})
     room = moments(usually_held(everything, 404 * 10**6))
     assert sum(room["keep"][-1]) / 404e6 == pytest.approx(9.8, rel=0.05)  # measured: 404 MB of text
-    assert max(map(sum, room["eager"])) / 404e6 == pytest.approx(5.4, rel=0.1)
+    assert max(map(sum, room["eager"])) / 404e6 == pytest.approx(6.0, rel=0.05)
     in_order = config(tmp_path, exports={"megatron": {}}, dedup={"mode": "none"}, shuffle={"order": "source"})
     assert moments(usually_held(in_order, 1000))["keep"][-1] == (2350, 500)
