@@ -64,7 +64,7 @@ MAY_IMPORT = {
     " mirrored report section sources stages steps storage tokens version work_folder",
     "mixture": "datasets epochs errors export kernels report",
     "training": "datasets errors export lineage mixture stages",
-    "reshuffle": "documents errors export shuffle slices storage tokens",
+    "reshuffle": "datasets documents errors export shuffle slices storage tokens",
     "in_order": "builds config documents errors export sources storage tokens",
     "api": "builds config datasets engine lineage stages training",
     "commands": "api builds config datasets decontamination difference documents engine errors export forgetting"

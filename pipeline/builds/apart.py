@@ -15,7 +15,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.storage import StoredFile, is_local
 from corpusmill.storage.listing import is_glob, split_glob
 from corpusmill.storage.locations import resolved_locations
-from corpusmill.storage.walk import EVERYTHING, may_match_below
+from corpusmill.storage.walk import EVERYTHING, glob_matches, may_match_below
 
 Places = list[tuple[str, str]]
 """(configuration key or command option, folder or prefix that is written to)."""
@@ -30,8 +30,11 @@ def written_places(config: DatasetConfig) -> Places:
     return [(key, f"{absolute(path).rstrip('/')}/{config.name}") for key, path in places]
 
 
-def require_apart(sources: list[str], places: Places) -> None:
-    """ConfigError if a source (absolute) could hold a file below one of the places, or lies below it."""
+def require_apart(sources: list[str], places: Places, *, files: bool = False) -> None:
+    """ConfigError if a source (absolute) could hold a file below one of the places, or lies below it.
+
+    `files`: the places are files, and a source must not name one of them.
+    """
     for key, place in places:
         written = _resolved(PurePosixPath(place))
         for source in sources:
@@ -39,7 +42,9 @@ def require_apart(sources: list[str], places: Places) -> None:
             read = _resolved(folder)
             if read[: len(written)] == written and read != written:
                 raise _overlap(f"a source is inside {key}, so it would read what the build writes", key, place, source)
-            if written[: len(read)] == read and may_match_below(written[len(read) :], pattern):
+            below = written[len(read) :]
+            named = files and glob_matches(below, pattern)
+            if written[: len(read)] == read and (named or may_match_below(below, pattern)):
                 what = f"{key} is inside a source, so the next build would read what this one wrote"
                 raise _overlap(what, key, place, source)
 

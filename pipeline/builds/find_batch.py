@@ -18,7 +18,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.errors import CorruptDataError, SourceError, full_device_explained
 
 if TYPE_CHECKING:
     from corpusmill.tokens.tokenizer import Tokenizer
@@ -41,19 +41,29 @@ def find_batch(
 ) -> dict[int, int]:
     """Measure every size that `table` (CSV, made if missing) does not have; returns {batch_bytes: tokens per second}.
 
-    SourceError if the inputs hold no text, CorruptDataError for a malformed table.
+    SourceError if the inputs hold no text, CorruptDataError for a malformed table, StorageFullError for a full disk.
     """
     rates = read_rates(table)
     missing = sorted(set(sizes) - set(rates))
     sample = _sample(inputs, text_field, endpoint_url) if missing else []
     for size in missing:
         rates[size] = _rate(sample, tokenizer, size, seconds)
-        new = not table.exists()
-        table.parent.mkdir(parents=True, exist_ok=True)
-        with table.open("a", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerows([*([HEADER] if new else []), [size, rates[size]]])
+        _write_rates(table, rates)
     return dict(sorted(rates.items()))
+
+
+def _write_rates(table: Path, rates: dict[int, int]) -> None:
+    """Replace the table at once: on a full disk an appended row could be half of one."""
+    partial = table.with_name(table.name + ".partial")
+    next_step = "free space on that device, then run the command again: sizes in the table are not measured again"
+    with full_device_explained("no space left for the table of batch sizes", where=table, next_step=next_step):
+        table.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("w", newline="") as file:
+                csv.writer(file).writerows([HEADER, *rates.items()])
+            partial.replace(table)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def choose(rates: dict[int, int]) -> int:

@@ -10,7 +10,7 @@ import typer
 from corpusmill.commands import options
 from corpusmill.commands.app import INSPECT, STEPS, command
 from corpusmill.commands.earlier import require_earlier
-from corpusmill.errors import visible
+from corpusmill.errors import ConfigError, visible
 
 if TYPE_CHECKING:
     from corpusmill.decontamination.files import Benchmark
@@ -51,12 +51,14 @@ def decontaminate(
     fields = Fields(question_field, answer_field, passage_field)
     benchmarks = [_benchmark(argument, fields, endpoint_url) for argument in benchmark]
     read = [*inputs, *(benchmark.path for benchmark in benchmarks)]
-    require_apart([absolute(path) for path in read], [("--hits", str(hits.absolute()))])
+    require_apart([absolute(path) for path in read], [("--hits", str(hits.absolute()))], files=True)
     require_earlier(hits, "--hits", "the hits", is_hits)
+    rejected = RejectedLines(rejected_beside(hits.with_suffix("")), max_rejected_share)
+    rejected.require_own(read, "--hits")
+    _require_names_of_their_own(benchmarks)
     items = [item for benchmark in benchmarks for item in read_benchmark(benchmark, benchmark.files())[0]]
     wanted = threshold_of(threshold)
     seeds, entries = build_seeds(items, seed_words)
-    rejected = RejectedLines(rejected_beside(hits.with_suffix("")), max_rejected_share)
     searched = search_files(
         inputs,
         hits,
@@ -67,7 +69,7 @@ def decontaminate(
         id_field=id_field,
         endpoint_url=endpoint_url,
     )
-    for name in dict.fromkeys(benchmark.name for benchmark in benchmarks):
+    for name in (benchmark.name for benchmark in benchmarks):
         hits_of_item = {item: count for (hit, item), count in searched.hits.items() if hit == name}
         items_of_name = sum(item.benchmark == name for item in items)
         found, hit_count = len(hits_of_item), sum(hits_of_item.values())
@@ -107,6 +109,19 @@ def benchmarks(
         if save:
             save_files(benchmark_files, save / fact.name, benchmark.endpoint_url)
             typer.echo(f"  saved as {save / fact.name}")
+
+
+def _require_names_of_their_own(benchmarks: list[Benchmark]) -> None:
+    """ConfigError for two benchmarks of one name, as in a configuration: hits and counts go by name."""
+    named: dict[str, Benchmark] = {}
+    for benchmark in benchmarks:
+        first = named.setdefault(benchmark.name, benchmark)
+        if first is not benchmark:
+            raise ConfigError(
+                f"two benchmarks are called {benchmark.name}",
+                where=f"{first.path} and {benchmark.path}",
+                next_step="give each a name: --benchmark NAME=PATH",
+            )
 
 
 def _benchmark(argument: str, fields: Fields, endpoint_url: str | None) -> Benchmark:

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.addresses import natural_order
-from corpusmill.datasets.dataset import open_dataset
-from corpusmill.errors import ConfigError
+from corpusmill.datasets.complete import require_complete, require_one_vocabulary
+from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.files import file_bytes, whole_file
 from corpusmill.export.scan import BLOCK_DOCUMENTS
@@ -34,22 +34,49 @@ from corpusmill.export.scan import BLOCK_DOCUMENTS
 WINDOW_BYTES = 4 << 20  # mapped at once
 WRITE_BYTES = 256 << 10  # with 1 MiB and more, ext4 was measured up to four times slower
 SUFFIXES = (".bin", ".ds")
-DATASET = "dataset.json"  # describes a finished dataset, beside the folders of its formats
+HALVES = (".bin", ".idx", ".ds.index", ".ds.metadata", ".ds.loss")  # files of a part that a glob names beside it
 
 
 def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
-    """Merge Megatron prefixes (or their .bin or .idx), `.ds` files, or one folder of either.
+    """Merge Megatron prefixes (or their .bin or .idx), `.ds` files, or folders of either.
 
-    A folder's parts are taken in natural order (p2 before p10), others as given. See merge_parts and merge_files.
+    A folder's parts are taken in natural order (p2 before p10), others as given. Several files of one part, as a glob
+    names them, count once. SourceError for a part that is named twice, VerificationError for a folder of a finished
+    dataset that lacks a file. See merge_parts and merge_files.
     """
-    paths = [path for folder in inputs for path in (_parts_of(folder) if folder.is_dir() else [folder])]
+    paths = _parts([path for folder in inputs for path in (_parts_of(folder) if folder.is_dir() else [folder])])
+    require_complete([*(folder for folder in inputs if folder.is_dir()), *paths])
     if output.suffix == ".ds" or (paths and all(path.suffix == ".ds" for path in paths)):
         return merge_files(paths, output.with_name(output.name.removesuffix(".ds") + ".ds"))
-    return merge_parts([_prefix(path) for path in paths], _prefix(output))
+    return merge_parts(paths, _prefix(output))
+
+
+def _parts(paths: Sequence[Path]) -> list[Path]:
+    """Prefixes and `.ds` files in order, each once."""
+    named: dict[Path, list[Path]] = {}
+    for path in paths:
+        part = _prefix(path)
+        ending = part.suffix if part.suffix == ".ds" else ".bin"
+        named.setdefault(part.with_name(part.name.removesuffix(ending) + ending).resolve(), []).append(path)
+    for same in named.values():
+        # A prefix names all files of its part.
+        if len({path.name for path in same}) < len(same) or (len(same) > 1 and any(_is_prefix(path) for path in same)):
+            raise SourceError(
+                "a part is named twice, so its documents would appear twice",
+                where=", ".join(map(str, same)),
+                got=same[0],
+                next_step="name every part once, directly or by a folder",
+            )
+    return [_prefix(same[0]) for same in named.values()]
 
 
 def _prefix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix in {".bin", ".idx"} else path
+    """The prefix of a Megatron part, or the `.ds` file, that a file belongs to."""
+    return path.with_suffix("") if path.name.endswith(HALVES) else path
+
+
+def _is_prefix(path: Path) -> bool:
+    return _prefix(path) == path and path.suffix != ".ds"
 
 
 def _parts_of(folder: Path) -> list[Path]:
@@ -77,7 +104,7 @@ def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
     _ready_output(prefixes, output, (".bin", ".idx"))
     parts = [megatron.open_part(prefix) for prefix in prefixes]
     dtype = parts[0].tokens.dtype
-    _require_one_vocabulary([part.index_path for part in parts])
+    require_one_vocabulary([part.index_path for part in parts])
     for part in parts:
         if part.tokens.dtype != dtype:
             raise _differ("parts have different widths", parts[0].index_path, dtype, part.index_path, part.tokens.dtype)
@@ -124,7 +151,7 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
     _ready_output(paths, output, ("", ".index", ".metadata", ".loss"))
     files = [nanoset.open_file(path) for path in paths]
     first = files[0]
-    _require_one_vocabulary(paths)
+    require_one_vocabulary(paths)
     for file in files:
         actual, expected = (f"{part.tokenizer_name}|{part.tokens.dtype.itemsize}" for part in (file, first))
         if actual != expected:
@@ -208,24 +235,6 @@ def _write_window(source: BinaryIO, first: int, size_bytes: int, data: BinaryIO)
         while written < size_bytes:
             with window[written : written + WRITE_BYTES] as piece:
                 written += os.write(data.fileno(), piece)
-
-
-def _require_one_vocabulary(paths: Sequence[Path]) -> None:
-    """ConfigError if files lie in finished datasets, `<dataset>/<format>/<file>`, whose vocabularies differ.
-
-    Vocabularies of one size have one token width, and Megatron's index does not name its tokenizer.
-    """
-    stated = [(path, words) for path in paths if (words := _stated_vocabulary(path.absolute().parent.parent))]
-    for path, words in stated:
-        if words != stated[0][1]:
-            raise _differ("parts have different vocabularies", stated[0][0], stated[0][1], path, words)
-
-
-def _stated_vocabulary(folder: Path) -> str:
-    """The vocabulary that a dataset states, in words; "" where there is none."""
-    if not (folder / DATASET).is_file():
-        return ""
-    return ", ".join(f"{key} {value}" for key, value in open_dataset(folder).vocabulary.items())
 
 
 def _require_tokens(part: megatron.MegatronPart) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -59,7 +60,7 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
 def _read(path: Path, record: int, dtype: str) -> tuple[int | None, NDArray[Any]]:
     """How many records there are, if that can be told without reading all; the record's ids."""
     if path.suffix == ".tar":
-        for context in islice(read_records(path, dtype), record, record + 1):
+        for context in islice(read_records(path, dtype), min(record, sys.maxsize), None):
             return None, context
         raise PermanentError("there is no such record", where=path, got=f"record {record}")
     if (stream := open_stream(path, dtype)) is not None:

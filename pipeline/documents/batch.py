@@ -25,6 +25,7 @@ class RejectionReason(StrEnum):
     INVALID_UTF8 = "invalid_utf8"
     LONE_SURROGATE = "lone_surrogate"
     LINE_TOO_LONG = "line_too_long"
+    MALFORMED_RANGES = "malformed_ranges"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from pathlib import Path
 import orjson
 import zstandard
 
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, full_device_explained
 from corpusmill.storage.output_folder import OutputFolder
 
 LARGEST_FILE_BYTES = 1_000_000
@@ -81,7 +81,7 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
     exceeds `target_bytes` by less than one document, or falls short when the environment has no more.
 
     Raises ConfigError when `target_bytes` or `files` is not positive, or `files` does not fit three digits, or when
-    `folder` holds other files.
+    `folder` holds other files; StorageFullError when the device is full.
     """
     if target_bytes < 1 or not 1 <= files <= 1000:
         raise ConfigError(
@@ -101,9 +101,11 @@ def write_sample_corpus(folder: Path, *, target_bytes: int = 40_000_000, files: 
         line = orjson.dumps({"id": document.id, "source": document.source, "text": document.text})
         lines[start_byte * files // total_bytes].append(line + b"\n")
         start_byte += document.text_bytes
-    for name, file_lines in zip(names, lines, strict=True):
-        frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(b"".join(file_lines))
-        output.store.receive_bytes(frame, name)
+    next_step = "free space on that device, then run the command again"
+    with full_device_explained("no space left for the sample corpus", where=folder, next_step=next_step):
+        for name, file_lines in zip(names, lines, strict=True):
+            frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(b"".join(file_lines))
+            output.store.receive_bytes(frame, name)
 
     text_bytes: Counter[str] = Counter()
     for document in documents:

@@ -31,13 +31,14 @@ class SequenceBatch:
 
     `texts`         one `bytes` per sequence: its text as UTF-8
     `sequences`     uint64 (documents,): how many sequences each document has
-    `no_loss`       [first, last) of characters of each document that are not trained on; empty without a `ranges_key`
+    `no_loss`       [first, last) of characters of each document that are not trained on, None if its line lacks the
+                    key; empty without a `ranges_key`
     `rejected`      the lines that are not documents, as a batch without documents
     """
 
     texts: list[bytes]
     sequences: NDArray[np.uint64]
-    no_loss: list[CharacterRanges]
+    no_loss: list[CharacterRanges | None]
     rejected: DocumentBatch
 
 
@@ -64,7 +65,7 @@ def sequences_of(
     """The sequences under `key`, in order; all of `keys` must hold text.
 
     `ranges_key`: the key of a list of [first, last) character ranges of a text that is one string, as datatrove's
-    `no_loss_ranges`; a line may lack it.
+    `no_loss_ranges`; a line may lack it. Ranges beyond the text are malformed.
     """
     wanted = tuple(dict.fromkeys((key, *keys)))
     rejections: list[Rejection] = []
@@ -79,14 +80,18 @@ def sequences_of(
             lines[0] = lines[0][len(BYTE_ORDER_MARK) :]
     texts: list[bytes] = []
     counts: list[int] = []
-    no_loss: list[CharacterRanges] = []
+    no_loss: list[CharacterRanges | None] = []
     for number, line in enumerate(lines, block.first_line):
         try:
             record = orjson.loads(line)
             sequences = [_texts(record[key]) for key in wanted]
-            ranges = _ranges(record, ranges_key, sequences[0])
         except (ValueError, KeyError, TypeError, AttributeError):
             rejections.append(Rejection(_why(line, wanted), number, line))
+            continue
+        try:
+            ranges = _ranges(record, ranges_key, sequences[0])
+        except (ValueError, TypeError):
+            rejections.append(Rejection(RejectionReason.MALFORMED_RANGES, number, line))
             continue
         texts += sequences[0]
         counts.append(len(sequences[0]))
@@ -104,16 +109,27 @@ def _texts(value: Any) -> list[bytes]:
     return [str.encode(text) for text in value]  # TypeError for anything but a string
 
 
-def _ranges(record: dict[str, Any], key: str | None, texts: list[bytes]) -> CharacterRanges:
-    """The ranges of a line; TypeError or ValueError if they are malformed, or of a text of several sequences."""
-    ranges = [(int(first), int(last)) for first, last in record.get(key) or []] if key is not None else []
-    if ranges and (len(texts) != 1 or any(not 0 <= first <= last for first, last in ranges)):
-        raise ValueError("malformed ranges, or ranges of several texts")
+def _ranges(record: dict[str, Any], key: str | None, texts: list[bytes]) -> CharacterRanges | None:
+    """The ranges of a line, None if it lacks the key; TypeError or ValueError if they are malformed, or of a text of
+    several sequences.
+    """
+    if key is None or key not in record:
+        return None
+    value = record[key]
+    if not value and value in (None, []):
+        return []
+    if type(value) is not list or len(texts) != 1:
+        raise TypeError("no list, or ranges of several texts")
+    characters = len(texts[0].decode())
+    ranges = [(first, last) for first, last in value]
+    for first, last in ranges:
+        if not (type(first) is type(last) is int and 0 <= first <= last <= characters):
+            raise ValueError("no range of the text's characters")
     return ranges
 
 
 def _why(line: bytes, keys: Sequence[str]) -> RejectionReason:
-    """Why a line is rejected; malformed ranges count as TEXT_NOT_A_STRING."""
+    """Why a line is rejected: of several keys, one without text may be missing."""
     reason = why_rejected(line, keys[0])
     if reason is RejectionReason.TEXT_NOT_A_STRING and not orjson.loads(line).keys() >= set(keys):
         return RejectionReason.MISSING_TEXT

@@ -23,8 +23,9 @@ def write_megatron(
 ) -> list[Written]:
     """Write a pair for every key of the source. ConfigError if a pair exists: its index cache would be stale.
 
-    SourceError if a key holds no token: no reader can open an empty pair.
+    SourceError if a key holds no token: no reader can open an empty pair. Other errors as Source raises them.
     """
+    source.set_aside.require_own(source.inputs, "--output")
     framing = framing_for(tokenizer, eod=eod, bos=bos, empty_documents=empty_documents)
     level = "sentence" if sentences else "document"
     names = {key: f"{prefix.name}_{key}_{level}" for key in source.keys}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.export import nanoset
-from corpusmill.export.files import whole_file
+from corpusmill.export.files import whole_file, whole_files
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from corpusmill.in_order.source import Encoded, Source, Written, encoded, framing_for, refuse_existing, require_tokens
 from corpusmill.tokens.tokenizer import Tokenizer
+
+FILE_NAME = re.compile(r".*\.ds(\.(index|metadata|loss))?")
 
 
 def write_nanoset(
@@ -30,32 +33,35 @@ def write_nanoset(
 ) -> list[Written]:
     """Write one file, or several of at most `maximum_tokens`: a file ends before the document that would exceed it.
 
-    A longer document gets a file of its own. With the source's `ranges_key` each file gets a loss file, too.
+    A longer document gets a file of its own. With the source's `ranges_key` each file gets a loss file, too. The files
+    get their names together, once all are written and the source is read to its end. ConfigError if the folder holds
+    files of a dataset; other errors as Source raises them.
     """
+    source.set_aside.require_own(source.inputs, "--output")
     framing = framing_for(tokenizer, eod=eos, bos=bos, empty_documents=empty_documents)
     nanoset.refuse_boundary(empty_documents)
-    if existing := sorted(folder.glob("*.ds")) if folder.is_dir() else []:
+    if existing := sorted(path for path in folder.glob("*.ds*") if FILE_NAME.fullmatch(path.name)):
         refuse_existing(existing[0])
-    folder.mkdir(parents=True, exist_ok=True)
     (key,) = source.keys
     pieces = Pieces(encoded(source, key, tokenizer), framing, maximum_tokens)
     written: list[Written] = []
-    while pieces.more():
-        stem = f"{name + '_' if name else ''}{nanoset.file_name(len(written), None)}"
-        counts = _write_file(
-            folder,
-            stem,
-            pieces,
-            with_loss=source.ranges_key is not None,
-            eos_id=framing.eod_id,
-            bos_id=framing.bos_id,
-            empty_documents=empty_documents,
-            tokenizer_name=tokenizer.name,
-            vocabulary_size=tokenizer.vocabulary_size,
-        )
-        if counts["documents"]:
-            written.append(Written(folder / stem, counts))
-    require_tokens(source, key, written[0].counts if written else {"tokens": 0})
+    with whole_files(folder) as inner:
+        while pieces.more():
+            stem = f"{name + '_' if name else ''}{nanoset.file_name(len(written), None)}"
+            counts = _write_file(
+                inner,
+                stem,
+                pieces,
+                with_loss=source.ranges_key is not None,
+                eos_id=framing.eod_id,
+                bos_id=framing.bos_id,
+                empty_documents=empty_documents,
+                tokenizer_name=tokenizer.name,
+                vocabulary_size=tokenizer.vocabulary_size,
+            )
+            if counts["documents"]:
+                written.append(Written(folder / stem, counts))
+        require_tokens(source, key, written[0].counts if written else {"tokens": 0})
     return written
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.errors import RejectedDocumentsError
+from corpusmill.errors import ConfigError, CorruptDataError, RejectedDocumentsError
 from corpusmill.export.files import whole_file
 
 if TYPE_CHECKING:
@@ -31,6 +31,29 @@ class RejectedLines:
     max_share: float = 0.001
     reasons: Counter[str] = field(default_factory=Counter)
     lines: int = 0
+
+    def require_own(self, inputs: Iterable[str], option: str) -> None:
+        """ConfigError if `path`, which follows from an option, would be read as one of the inputs, or is another file's
+        name: a run replaces the rejected lines of an earlier run, and nothing else.
+        """
+        from corpusmill.builds.apart import require_apart
+        from corpusmill.config import absolute
+        from corpusmill.documents.quarantine import read_quarantine
+
+        require_apart([absolute(path) for path in inputs], [(option, str(self.path.absolute()))], files=True)
+        if not self.path.exists():
+            return
+        try:
+            with self.path.open("rb") as stream:
+                next(read_quarantine(stream, name=self.path.name), None)
+        except (CorruptDataError, OSError) as error:
+            raise ConfigError(
+                "the file for rejected lines exists and holds something else",
+                where=self.path,
+                expected="no file, or the rejected lines of an earlier run",
+                got="another file",
+                next_step=f"move it, or choose another {option}",
+            ) from error
 
     @contextmanager
     def collect(self) -> Iterator[Callable[[DocumentBatch, int], None]]:

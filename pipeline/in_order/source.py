@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from corpusmill.documents.sequences import NumberedBlock
 
 Encoded = tuple[SequenceBatch, NDArray[np.bool_] | None]
-"""A batch, and bool (tokens,): whether each token is trained on (None: all are)."""
+"""A batch, and bool (tokens,): whether each token is trained on (None: all are, as no line has ranges)."""
 EncodedBlock = tuple[Encoded, "DocumentBatch"]
 """The batch of a block of lines, and the rejected lines, as a batch without documents."""
 
@@ -65,15 +65,25 @@ class Source:
         return self.set_aside.lines
 
     def read(self, encode: Callable[[NumberedBlock], EncodedBlock]) -> Iterator[Encoded]:
-        """The batches, file by file in natural order of name; RejectedDocumentsError at the end if too many lines were
-        rejected.
+        """The batches, file by file in natural order of name; at the end RejectedDocumentsError if too many lines were
+        rejected, and SourceError if no line has the `ranges_key`.
         """
         from corpusmill.in_order.cores import in_order
 
+        has_ranges = False
         with self.set_aside.collect() as set_aside:
             for batch, rejected in in_order(encode, self._blocks(), self.processes):
                 set_aside(rejected, len(batch[0][2]))
+                has_ranges |= batch[1] is not None
                 yield batch
+        if self.ranges_key is not None and not has_ranges:
+            raise SourceError(
+                "no line has the key of the ranges: every token would be trained on",
+                where=", ".join(self.inputs),
+                expected=f"{self.ranges_key}: [[first, last], ...]",
+                got=f"{self.lines:,} lines without it",
+                next_step="check --loss-ranges-field, or leave it out",
+            )
 
     def _blocks(self) -> Iterator[NumberedBlock]:
         from corpusmill.documents.sequences import numbered_blocks
@@ -117,7 +127,7 @@ def _encode_block(block: NumberedBlock, *, tokenizer: Tokenizer, **wanted: Any) 
     batch = sequences_of(block, **wanted)
     tokens, ends = tokenizer.encode(batch.texts)
     mask = None
-    if any(batch.no_loss):
+    if any(ranges is not None for ranges in batch.no_loss):
         mask = np.ones(tokens.size, np.bool_)
         first = np.concatenate(([0], np.cumsum(batch.sequences))).astype(np.int64)
         for document, ranges in enumerate(batch.no_loss):

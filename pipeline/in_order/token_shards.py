@@ -48,6 +48,7 @@ def tokenize_files(
     names = [name for name, _ in files]
     folder.replace(names, (f"{name}/{part}" for name in names for part in SHARD_FILES))
     rejected = rejected or RejectedLines(rejected_beside(Path(place)))
+    rejected.require_own(inputs, "--output")
     with rejected.collect() as set_aside:
         for name, lines in files:
             yield write_file_shard(_batches(lines, name, text_field, set_aside), name, tokenizer, output / name)

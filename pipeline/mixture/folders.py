@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from corpusmill.epochs import token_count
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, full_device_explained
+from corpusmill.export.files import whole_files
 from corpusmill.mixture.mixture import Mixture, mix
 from corpusmill.mixture.picture import mixture_html, mixture_table
 from corpusmill.mixture.sources import open_source
@@ -36,8 +37,9 @@ def mix_folders(
     """Mix `FOLDER=WEIGHT`s (or `FOLDER`s with `alpha`), write everything below `output`, and print the table and the
     paths with `say`.
 
-    Files of an earlier mixture in `output` are removed first; other files stay. Without weights and
-    alpha, sources are drawn by their size (alpha 1). ConfigError for weights on some folders only.
+    Files of an earlier mixture in `output` are replaced or removed once all new ones are written; other files stay.
+    Without weights and alpha, sources are drawn by their size (alpha 1). ConfigError for weights on some folders only,
+    StorageFullError for a full disk, which keeps the earlier mixture.
     """
     folders, weights = _parsed(datasets)
     mixture = mix(
@@ -50,12 +52,15 @@ def mix_folders(
         split=parse_split(split),
     )
     files = {**training_files(mixture), PAGE: mixture_html(mixture), FIGURES: mixture_json(mixture)}
-    output.mkdir(parents=True, exist_ok=True)
-    for name in (*TRAINING_FILES, PAGE, FIGURES):
-        (output / name).unlink(missing_ok=True)
+    next_step = "free space on that device, then run the command again"
+    full = full_device_explained("no space left for a mixture", where=output, next_step=next_step)
+    with full, whole_files(output) as inner:
+        for name, content in files.items():
+            (inner / name).write_text(content, encoding="utf-8")
+        for name in sorted({*TRAINING_FILES, PAGE, FIGURES} - files.keys()):
+            (output / name).unlink(missing_ok=True)
     say(_table_text(mixture))
-    for name, content in files.items():
-        (output / name).write_text(content, encoding="utf-8")
+    for name in files:
         say(str(output / name))
     return mixture
 

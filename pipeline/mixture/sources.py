@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from corpusmill.datasets.complete import require_complete
 from corpusmill.datasets.dataset import open_dataset
 from corpusmill.errors import SourceError
 from corpusmill.export.megatron import HEADER
@@ -44,8 +45,11 @@ class Source:
 
 
 def open_source(folder: Path) -> Source:
-    """Read a dataset's own manifest. SourceError if the folder holds none, or neither Nanoset nor Megatron files."""
+    """Read a dataset's own manifest. SourceError if the folder holds none, or neither Nanoset nor Megatron files,
+    VerificationError if one of these is missing or has another size.
+    """
     dataset = open_dataset(folder)
+    require_complete([dataset.folder / "nanoset", dataset.folder / "megatron"])
     folder, description = dataset.folder, dataset.description
     sizes = {file["name"]: file["size_bytes"] for file in description["files"]}
     width_bytes = np.dtype(description["vocabulary"]["dtype"]).itemsize

@@ -10,6 +10,7 @@ Out: every record once, in the order of its 64-bit key (shuffle/lines.py).
     folders.py        the kind of files that a folder holds, and an output folder whose files appear together
 
 Invariants: the same bytes for the same inputs and seed, for any memory; outputs get their names when they are
-complete; a folder with other shards is refused, so old and new ones never mix.
-Price: see shuffle/lines.py; tars are not decompressed.
+complete; a folder with other shards is refused, so old and new ones never mix; a folder of a finished dataset, or with
+a manifest, is shuffled whole or not at all.
+Price: see shuffle/lines.py; of each tar only the first sample is decompressed.
 """

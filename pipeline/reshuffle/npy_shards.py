@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def reshuffle_npy(
     """Write shards of the input's names, numbered from 0, into `output`, a new or empty folder.
 
     `tokens_per_shard`: by default the first input's. Raises ConfigError for files of two folders, names or dtypes
-    (held-out data must not mix with training data), and when no token is `eot_id`; CorruptDataError for a malformed
-    shard; StorageFullError.
+    (held-out data must not mix with training data), numbers with a gap, and when no token is `eot_id`;
+    CorruptDataError for a malformed shard; StorageFullError.
     """
     if (eot_id is None) == (context_tokens is None):
         raise ConfigError(
@@ -97,6 +98,15 @@ def _one_series(files: list[Path]) -> tuple[list[Path], str, int]:
             next_step="shuffle each split separately",
         )
     numbered = sorted((int(match[2]), file, match) for file, match in matches.items() if match)
+    for (number, before, _), (following, after, _) in pairwise(numbered):
+        if following != number + 1:
+            raise ConfigError(
+                "the numbers of the .npy files have a gap: documents run from one file to the next",
+                where=before.parent,
+                expected=f"number {number + 1} after {before.name}",
+                got=after.name,
+                next_step="fetch the missing file, or name the files of one run of numbers",
+            )
     return [file for _, file, _ in numbered], numbered[0][2][1], min(len(number[2]) for _, _, number in numbered)
 
 

@@ -7,21 +7,26 @@ others get `<file>-<place>`, their place in the inputs. Names are new, so repeat
 
 from __future__ import annotations
 
+import gzip
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from corpusmill.errors import CorruptDataError
+from corpusmill.datasets.complete import require_one_vocabulary
+from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.export.files import whole_file
 from corpusmill.export.manifest import MANIFEST, write_manifest
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding
 from corpusmill.export.webdataset import member_name, shard_name
-from corpusmill.reshuffle.folders import whole_folder
+from corpusmill.reshuffle.folders import listed_tars, whole_folder
 from corpusmill.shuffle.lines import Shuffled, shuffle_records
 
 BATCH_BYTES = 4 << 20
@@ -35,9 +40,12 @@ def reshuffle(
 ) -> Shuffled:
     """Write shard_00000000.tar ... and manifest.jsonl into `output`, a new or empty folder.
 
-    Raises ConfigError when `output` holds anything, CorruptDataError for a tar that is truncated or holds members other
-    than `.json.gz` files, StorageFullError.
+    Raises ConfigError when `output` holds anything, or for tars of different vocabularies or context lengths;
+    CorruptDataError for a tar that is truncated, holds members other than `.json.gz` files or other numbers of them
+    than the manifest beside it lists; StorageFullError.
     """
+    require_one_vocabulary(files)
+    _require_one_length(files)
     records = data_bytes = 0
     shards: list[tuple[str, int]] = []
     shuffled = shuffle_records(_batches(files), seed=seed, memory_bytes=memory_bytes, scratch=scratch)
@@ -63,6 +71,30 @@ def reshuffle(
     return Shuffled(records, data_bytes)
 
 
+def _require_one_length(files: list[Path]) -> None:
+    """ConfigError unless the first contexts of all tars have one length; within a tar all have (export/webdataset.py).
+
+    A sample that is no JSON list counts as of length 0: what is in a foreign tar is its maker's affair.
+    """
+    lengths: dict[int, Path] = {}
+    for file in files:
+        for name, body in islice(_members(file), 1):
+            try:
+                context = orjson.loads(gzip.decompress(body))
+            except (OSError, EOFError, ValueError, zlib.error) as error:
+                raise CorruptDataError("a sample cannot be read", where=f"{file}, {name}", got=error) from error
+            lengths.setdefault(len(context) if isinstance(context, list) else 0, file)
+    if len(lengths) > 1:
+        (first, first_file), (other, other_file), *_ = lengths.items()
+        raise ConfigError(
+            "tars hold contexts of different lengths",
+            where=other_file,
+            expected=f"{first:,} tokens, as {first_file}",
+            got=f"{other:,} tokens",
+            next_step="shuffle each length separately: a loader needs one",
+        )
+
+
 def _split(data: NDArray[np.uint8], lengths: NDArray[np.uint64]) -> Iterator[bytes]:
     whole, start = data.tobytes(), 0
     for length in lengths.tolist():
@@ -73,7 +105,13 @@ def _split(data: NDArray[np.uint8], lengths: NDArray[np.uint64]) -> Iterator[byt
 def _batches(files: list[Path]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
     held: list[bytes] = []
     held_bytes = 0
+    listed = {
+        tar: samples
+        for folder in sorted({file.parent for file in files})
+        for tar, samples in listed_tars(folder).items()
+    }
     for number, file in enumerate(files):
+        place = -1
         for place, (name, body) in enumerate(_members(file)):
             ours = OUR_NAME.fullmatch(name)
             held.append((ours[1] if ours else f"{number:05d}-{place:09d}").encode() + DIVIDER + body)
@@ -81,6 +119,14 @@ def _batches(files: list[Path]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.
             if held_bytes >= BATCH_BYTES:
                 yield _joined(held)
                 held, held_bytes = [], 0
+        if listed.get(file, place + 1) != place + 1:
+            raise CorruptDataError(
+                "a tar has another number of samples than the manifest lists",
+                where=file,
+                expected=f"{listed[file]:,}",
+                got=f"{place + 1:,}",
+                next_step="fetch or write this tar again",
+            )
     if held:
         yield _joined(held)
 

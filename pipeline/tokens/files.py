@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from corpusmill.errors import full_device_explained
 from corpusmill.tokens.token_shard import write_token_shard
 from corpusmill.tokens.tokenizer import Tokenizer
 
@@ -30,9 +32,25 @@ def write_file_shard(
 ) -> TokenizedFile:
     """Write the token shard of one file, its summary last: a folder without tokenized.json is incomplete.
 
-    `batches`: texts of a batch of documents, and its rejected lines by reason.
+    `batches`: texts of a batch of documents, and its rejected lines by reason. StorageFullError for a full disk; a
+    failed run leaves no file of the shard.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    next_step = "free space on that device, then run the command again"
+    with full_device_explained("no space left for a token shard", where=folder, next_step=next_step):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return _write_file_shard(batches, source, tokenizer, folder)
+        except BaseException:
+            for name in SHARD_FILES:
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # not empty: other files of the user are in it
+                folder.rmdir()
+            raise
+
+
+def _write_file_shard(
+    batches: Iterator[tuple[list[bytes], dict[str, int]]], source: str, tokenizer: Tokenizer, folder: Path
+) -> TokenizedFile:
     (folder / SUMMARY).unlink(missing_ok=True)
     rejected: dict[str, int] = {}
     counts = {"documents": 0, "text_bytes": 0}

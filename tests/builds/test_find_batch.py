@@ -7,9 +7,10 @@ from typer.testing import CliRunner
 
 from corpusmill.builds.find_batch import HEADER, choose, find_batch, read_rates
 from corpusmill.cli import app
-from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.errors import CorruptDataError, SourceError, StorageFullError
 from corpusmill.storage.s3 import S3Store
 from corpusmill.tokens.tokenizer import load_tokenizer
+from tests.disks import fill, small_disk
 from tests.system.corpus import make_documents
 
 
@@ -30,6 +31,21 @@ def test_batch_size_j14_sweep_writes_whole_rates_and_goes_on_where_it_broke_off(
 def test_batch_size_j14_choice_is_the_smallest_that_is_nearly_the_fastest() -> None:
     assert choose({1: 50, 2: 97, 4: 99, 8: 100, 16: 60}) == 4
     assert choose({1: 50}) == 1
+
+
+def test_batch_size_on_a_full_disk_says_so_and_keeps_the_table(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "some words " * 9_000}) + "\n")
+    tokenizer = load_tokenizer("cl100k_base", engine="gigatoken")
+    with small_disk(tmp_path / "disk", 1) as disk:
+        new, begun = disk / "new.csv", disk / "begun.csv"
+        find_batch([str(tmp_path / "a.jsonl")], tokenizer, begun, sizes=(1 << 10,), seconds=0.01)
+        before = begun.read_bytes()
+        fill(disk)
+        for table in (new, begun):
+            with pytest.raises(StorageFullError, match="no space left"):
+                find_batch([str(tmp_path / "a.jsonl")], tokenizer, table, sizes=(1 << 12,), seconds=0.01)
+        assert begun.read_bytes() == before
+        assert sorted(path.name for path in disk.iterdir()) == ["begun.csv", "full"]
 
 
 def test_batch_size_j14_command_says_what_to_configure(tmp_path) -> None:

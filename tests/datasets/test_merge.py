@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from corpusmill.cli import app
 from corpusmill.datasets.merge import merge_exports, merge_files, merge_parts
-from corpusmill.errors import ConfigError, StorageFullError
+from corpusmill.errors import ConfigError, CorruptDataError, SourceError, StorageFullError, VerificationError
 from corpusmill.export import megatron, nanoset
 from tests.oracles import export as oracle
+from tests.system.described import describe
 
 EOD = 50_256
 parts_of_documents = st.lists(
@@ -219,6 +220,83 @@ def test_merge_output_in_a_folder_that_is_not_there_makes_it(tmp_path) -> None:
     output = tmp_path / "new" / "folder" / "all.ds"
     assert merge_exports([item], output)["documents"] == 1
     assert output.read_bytes() == item.read_bytes()
+
+
+def test_merge_glob_that_names_both_halves_of_a_part_takes_it_once(tmp_path) -> None:
+    """`merge megatron/*`, as a shell expands it, doubled every document."""
+    for number in range(2):
+        write_megatron(tmp_path, f"p{number}", [[number, 7]])
+        write_masked(tmp_path, f"n{number}", [[number, 7]], b"\1\1\1")
+    write_megatron(tmp_path, "whole", [[0, 7], [1, 7]])
+    counts = merge_exports(sorted(tmp_path.glob("p*")), tmp_path / "merged")
+    assert (counts["parts"], counts["documents"]) == (2, 2)
+    assert contents(tmp_path, "merged") == contents(tmp_path, "whole")
+    assert merge_exports(sorted(tmp_path.glob("n*")), tmp_path / "merged.ds")["documents"] == 2
+
+
+@pytest.mark.parametrize(
+    ("write", "first", "second"),
+    [
+        (write_megatron, "v1/p.bin", "v1/p.bin"),
+        (write_megatron, "v1/p", "v1/p.idx"),
+        (write_megatron, "v1/p", "latest/p"),
+        (write_megatron, "v1", "latest/p.bin"),
+        (write_megatron, "v1", "latest"),
+        (write_nanoset, "v1/p.ds", "v1/../v1/p.ds"),
+        (write_nanoset, "latest", "v1/p.ds"),
+    ],
+)
+def test_merge_part_named_twice_is_refused(tmp_path, write, first: str, second: str) -> None:
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "latest").symlink_to("v1")
+    write(tmp_path / "v1", "p", [[1, 2]])
+    with pytest.raises(SourceError, match="named twice"):
+        merge_exports([tmp_path / first, tmp_path / second], tmp_path / "out" / "merged")
+    assert not (tmp_path / "out").exists()
+
+
+def finished(folder: Path, write, vocabulary: str = "gpt2") -> Path:
+    """A finished dataset of two files, described as a build describes it."""
+    (folder / "format").mkdir(parents=True)
+    for number in range(2):
+        write(folder / "format", f"p{number}", [[number, 7]])
+    describe(folder, folder.glob("format/*"), vocabulary)
+    return folder / "format"
+
+
+@pytest.mark.parametrize(
+    ("write", "missing"),
+    [(write_megatron, [".bin", ".idx"]), (write_nanoset, [".ds", ".ds.index", ".ds.metadata"])],
+)
+def test_merge_folder_of_a_dataset_with_a_missing_file_is_refused(tmp_path, write, missing: list[str]) -> None:
+    folder = finished(tmp_path / "web", write)
+    for ending in missing:
+        (folder / f"p1{ending}").unlink()
+    with pytest.raises(VerificationError, match="missing") as caught:
+        merge_exports([folder], tmp_path / "merged")
+    assert f"p1{missing[0]}" in str(caught.value)
+    assert not list(tmp_path.glob("merged*"))
+    one = folder / f"p0{missing[0]}"  # named by itself, a file is what the user wants
+    assert merge_exports([one], tmp_path / "one")["documents"] == 1
+
+
+def test_merge_file_of_another_size_than_its_dataset_states_is_refused(tmp_path) -> None:
+    folder = finished(tmp_path / "web", write_nanoset)
+    write_nanoset(folder, "p1", [[1, 7, 7]])
+    for inputs in ([folder], [folder / "p0.ds", folder / "p1.ds"]):
+        with pytest.raises(VerificationError, match="another size"):
+            merge_exports(inputs, tmp_path / "merged")
+    assert merge_exports([folder / "p0.ds"], tmp_path / "one")["documents"] == 1
+
+
+def test_merge_dataset_json_of_another_program_states_nothing_and_a_damaged_one_is_an_error(tmp_path) -> None:
+    folder = finished(tmp_path / "web", write_megatron)
+    for number, text in enumerate(("[1]", '{"files": {"a": 1}}', '{"name": "x"}')):
+        (tmp_path / "web/dataset.json").write_text(text)
+        assert merge_exports([folder], tmp_path / f"merged{number}")["documents"] == 2
+    (tmp_path / "web/dataset.json").write_text('{"vocab')
+    with pytest.raises(CorruptDataError, match="not the one that was delivered"):
+        merge_exports([folder], tmp_path / "merged")
 
 
 def test_merge_command_says_what_it_merged(tmp_path) -> None:

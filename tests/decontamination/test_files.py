@@ -143,3 +143,19 @@ def test_decontaminate_hits_of_an_earlier_run_are_replaced(text: str, tmp_path: 
     first = (tmp_path / "hits.jsonl").read_bytes()
     run(*arguments)
     assert (tmp_path / "hits.jsonl").read_bytes() == first
+
+
+def test_decontaminate_two_benchmarks_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Their counts were added up under one name."""
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": QUESTION}))
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "test.jsonl").write_bytes(lines({"question": QUESTION}))
+    first, second = ("--benchmark", tmp_path / "one/test.jsonl"), ("--benchmark", tmp_path / "two/test.jsonl")
+    hits = tmp_path / "hits.jsonl"
+    with pytest.raises(ConfigError, match="two benchmarks are called test") as caught:
+        run(tmp_path / "data.jsonl", *first, *second, "--hits", hits)
+    assert "NAME=" in str(caught.value)
+    assert not hits.exists()
+    printed = run(tmp_path / "data.jsonl", *first, "--benchmark", f"two={tmp_path / 'two/test.jsonl'}", "--hits", hits)
+    assert "test: 1 of 1 items found, 1 hits\ntwo: 1 of 1 items found, 1 hits\n" in printed

@@ -12,8 +12,9 @@ import pytest
 import zstandard
 
 from corpusmill.documents.sample_corpus import collect_documents, module_docstrings, write_sample_corpus
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, StorageFullError
 from corpusmill.storage.output_folder import LIST
+from tests.disks import fill, small_disk
 
 LICENCE = "Permission is hereby granted to everybody. " * 5
 
@@ -203,3 +204,13 @@ def test_write_sample_corpus_impossible_request_is_a_configuration_error(
 ) -> None:
     with pytest.raises(ConfigError, match="cannot be cut"):
         write_sample_corpus(tmp_path, target_bytes=target_bytes, files=files)
+
+
+def test_sample_corpus_on_a_full_disk_says_so_and_leaves_no_part(tmp_path) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        fill(disk)
+        with pytest.raises(StorageFullError, match="no space left"):
+            write_sample_corpus(disk / "sample", target_bytes=100_000, files=2)
+        (disk / "full").unlink()
+        assert not list(disk.rglob("*.zst*"))
+        assert len(write_sample_corpus(disk / "sample", target_bytes=100_000, files=2).files) == 2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
-from corpusmill.errors import StorageFullError, VerificationError
-from corpusmill.export.files import file_bytes, mapped, whole_file
+from corpusmill.errors import StorageFullError, TransientError, VerificationError
+from corpusmill.export.files import INCOMPLETE, file_bytes, mapped, whole_file, whole_files
 
 
 def test_whole_file_appears_only_after_the_block(tmp_path):
@@ -43,6 +44,52 @@ def test_whole_file_full_device_is_a_transient_error(tmp_path, number):
 def test_whole_file_other_system_errors_pass_unchanged(tmp_path):
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "absent" / "x"):
         pass
+
+
+def test_whole_file_two_writers_at_once_second_fails_and_first_keeps_its_bytes(tmp_path):
+    path = tmp_path / "x.bin"
+    with whole_file(path) as first:
+        first.write(b"A" * 10)
+        with pytest.raises(TransientError, match="another run is writing"), whole_file(path) as second:
+            second.write(b"B")
+    assert path.read_bytes() == b"A" * 10
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.bin"]
+
+
+def test_whole_file_leftover_of_a_killed_run_is_overwritten(tmp_path):
+    (tmp_path / "x.bin.partial").write_bytes(b"of a killed run")
+    with whole_file(tmp_path / "x.bin") as file:
+        file.write(b"new")
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("x.bin", b"new")]
+
+
+def test_whole_file_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+    def refused(*_arguments):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("corpusmill.export.files.fcntl.flock", refused)
+    with whole_file(tmp_path / "x.bin") as file:
+        file.write(b"new")
+    assert (tmp_path / "x.bin").read_bytes() == b"new"
+
+
+def test_whole_files_get_their_names_together_and_only_without_an_error(tmp_path):
+    (tmp_path / INCOMPLETE / "deep").mkdir(parents=True)
+    (tmp_path / INCOMPLETE / "c").write_bytes(b"of a killed run")
+
+    def written(number: int) -> None:
+        with whole_files(tmp_path) as inner:
+            (inner / "a").write_bytes(b"%d" % (1 // number))
+            (inner / "b").write_bytes(b"x")
+            assert not (tmp_path / "b").exists()
+            with pytest.raises(TransientError, match="another run is writing"), whole_files(tmp_path):
+                pass
+
+    with pytest.raises(ZeroDivisionError):
+        written(0)
+    assert list(tmp_path.iterdir()) == []
+    written(1)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a", "b"]
 
 
 def test_mapped_of_nothing_is_empty(tmp_path):

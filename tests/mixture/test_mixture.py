@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from corpusmill.cli import app
 from corpusmill.epochs import token_count
-from corpusmill.errors import ConfigError, SourceError
+from corpusmill.errors import ConfigError, SourceError, StorageFullError, VerificationError
 from corpusmill.export import megatron, nanoset
 from corpusmill.mixture import Source, mix, open_source
 from corpusmill.mixture.mixture import nanoset_windows
@@ -25,6 +26,7 @@ from corpusmill.mixture.picture import mixture_html
 from corpusmill.mixture.splits import parse_split
 from corpusmill.mixture.training import data_path, nanotron_yaml, splits, training_files
 from corpusmill.mixture.weights import by_size, normalised
+from tests.disks import fill, small_disk
 from tests.oracles.mixture import greedy_order
 
 VOCABULARY = {"name": "gpt2", "sha256": "0" * 64, "size": 50257, "eot_id": 50256, "dtype": "uint16"}
@@ -169,6 +171,20 @@ def test_open_source_folder_without_dataset_is_refused(tmp_path) -> None:
         open_source(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["nanoset/*.ds", "nanoset/*.index", "megatron/*.bin", "megatron/*.idx"])
+@pytest.mark.parametrize("damage", ["missing", "another size"])
+def test_open_source_file_that_is_missing_or_has_another_size_is_refused(tmp_path, sources, name, damage) -> None:
+    """A missing .idx ended in a traceback, other files were mixed as if they were there."""
+    path = max((tmp_path / "a").glob(name))
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(VerificationError, match=damage) as caught:
+        open_source(tmp_path / "a")
+    assert path.name in str(caught.value)
+
+
 def get_blend_from_list(items: list[str]) -> list[tuple[float, str]]:
     """Megatron's reading of --data-path: weights and prefixes in turn, if the number is even and all weights parse."""
     assert len(items) % 2 == 0
@@ -207,7 +223,10 @@ def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp
     (tmp_path / "a" / "numpy").mkdir()
     (tmp_path / "a" / "numpy" / "train.bin").write_bytes(bytes(20))
     printed = json.loads((tmp_path / "a" / "dataset.json").read_text())
-    printed["files"].append({"name": "numpy/train.bin", "size_bytes": 20, "sha256": "0" * 64})
+    printed["files"] = [
+        {"name": path.relative_to(tmp_path / "a").as_posix(), "size_bytes": path.stat().st_size, "sha256": ""}
+        for path in sorted((tmp_path / "a").glob("*/*"))
+    ]
     (tmp_path / "a" / "dataset.json").write_text(json.dumps(printed))
     mixture = mix([open_source(source.folder)], alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
     (counts,) = json.loads(training_files(mixture)["megatron_sequences.json"]).values()
@@ -361,6 +380,34 @@ def test_mix_command_into_a_used_folder_leaves_nothing_of_the_other_mixture(tmp_
     names = {"nanotron.yaml", "nanotron_dict.yaml", "mixture.html", "mixture.json", "notes.txt"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert str(tmp_path / "b") not in (tmp_path / "out/nanotron.yaml").read_text()
+
+
+def test_mix_command_on_a_full_disk_says_so_and_keeps_the_earlier_mixture(tmp_path, sources, monkeypatch) -> None:
+    output = tmp_path / "out"
+    command = ["mix", f"{tmp_path}/a=1", f"{tmp_path}/b=1", "--sequence-tokens", "4", "--output", str(output)]
+    assert CliRunner().invoke(app, [*command, "--budget-tokens", "4k"]).exit_code == 0
+    before = {path.name: path.read_bytes() for path in output.iterdir()}
+    write_text = Path.write_text
+
+    def full(path: Path, *arguments, **wanted) -> int:
+        if path.name == "megatron_splits.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_text(path, *arguments, **wanted)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    asked = CliRunner().invoke(app, [*command, "--budget-tokens", "8k"])
+    assert isinstance(asked.exception, StorageFullError)
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == before
+
+
+def test_mix_command_into_a_new_folder_on_a_full_disk_says_so(tmp_path, sources) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        fill(disk)
+        asked = CliRunner().invoke(
+            app,
+            ["mix", f"{tmp_path}/a=1", "--sequence-tokens", "4", "--budget-tokens", "4k", "--output", f"{disk}/new"],
+        )
+        assert isinstance(asked.exception, StorageFullError), asked.exception
 
 
 def test_mix_command_hardly_drawn_source_is_not_said_to_be_seen_whole(tmp_path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,12 @@ import deflate
 import numpy as np
 import pytest
 
-from corpusmill.errors import ConfigError, CorruptDataError, SourceError
-from corpusmill.export.manifest import read_manifest
+from corpusmill.errors import ConfigError, CorruptDataError, SourceError, VerificationError
+from corpusmill.export.manifest import read_manifest, write_manifest
 from corpusmill.export.webdataset import read_shard, write_shard
 from corpusmill.reshuffle.folders import ready_inputs
 from corpusmill.reshuffle.tars import reshuffle
+from tests.system.described import describe
 
 
 @pytest.fixture
@@ -181,3 +183,82 @@ def test_webdataset_t26_folder_without_tars_is_refused(tmp_path) -> None:
 def test_webdataset_t26_fewer_samples_than_a_shard_make_one_short_shard(source, tmp_path) -> None:
     run(source, tmp_path / "out", per_shard=8192)
     assert read_manifest(tmp_path / "out" / "manifest.jsonl") == [("shard_00000000", 43)]
+
+
+def write_tars(folder: Path, *, context_tokens: int = 4, shards: int = 2) -> Path:
+    folder.mkdir(parents=True)
+    for number in range(shards):
+        contexts = np.arange(3 * context_tokens, dtype=np.uint32).reshape(3, context_tokens)
+        ids = [f"{number}-{ordinal}" for ordinal in range(3)]
+        write_shard(folder / f"shard_{number:08d}.tar", [contexts], ids, number, vocabulary_size=5000)
+    return folder
+
+
+def reshuffled(tmp_path: Path, *inputs: Path) -> None:
+    files = ready_inputs(list(map(str, inputs)))[1]
+    reshuffle(files, tmp_path / "out", seed=1, memory_bytes=1 << 20, scratch=tmp_path / "scratch")
+
+
+def test_shuffle_tars_of_two_vocabularies_are_refused(tmp_path) -> None:
+    for name in ("web", "other"):
+        write_tars(tmp_path / name / "webdataset")
+        describe(tmp_path / name, (tmp_path / name).rglob("*.*"), name)
+    with pytest.raises(ConfigError, match="different vocabularies"):
+        reshuffled(tmp_path, tmp_path / "web/webdataset", tmp_path / "other/webdataset")
+    assert not (tmp_path / "out").exists()
+    describe(tmp_path / "other", (tmp_path / "other").rglob("*.*"), "web")
+    reshuffled(tmp_path, tmp_path / "web/webdataset", tmp_path / "other/webdataset")
+
+
+def test_shuffle_tars_of_two_context_lengths_are_refused(tmp_path) -> None:
+    write_tars(tmp_path / "a")
+    write_tars(tmp_path / "b", context_tokens=5)
+    with pytest.raises(ConfigError, match="different lengths") as caught:
+        reshuffled(tmp_path, tmp_path / "a", tmp_path / "b")
+    assert "4 tokens" in str(caught.value)
+    assert "5 tokens" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_shuffle_folder_of_a_dataset_with_a_missing_tar_is_refused(tmp_path, missing: int) -> None:
+    folder = write_tars(tmp_path / "web/webdataset")
+    describe(tmp_path / "web", (tmp_path / "web").rglob("*.*"))
+    lost = folder / f"shard_{missing:08d}.tar"
+    lost.unlink()
+    with pytest.raises(VerificationError, match="missing") as caught:
+        reshuffled(tmp_path, folder)
+    assert lost.name in str(caught.value)
+    reshuffled(tmp_path, folder / f"shard_{1 - missing:08d}.tar")  # named by itself
+
+
+def test_shuffle_tar_that_the_manifest_lists_and_is_missing_is_refused(source, tmp_path) -> None:
+    write_manifest(source / "manifest.jsonl", [(f"shard_{n:08d}", count) for n, count in enumerate((30, 1, 12))])
+    reshuffled(tmp_path, source)
+    (source / "shard_00000002.tar").unlink()
+    shutil.rmtree(tmp_path / "out")
+    for folder in (source, source.parent):
+        with pytest.raises(SourceError, match="manifest lists") as caught:
+            reshuffled(tmp_path, folder)
+        assert "shard_00000002.tar" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    reshuffled(tmp_path, *sorted(source.glob("*.tar")))
+
+
+def test_shuffle_tar_with_fewer_samples_than_the_manifest_lists_is_refused(source, tmp_path) -> None:
+    write_manifest(source / "manifest.jsonl", [(f"shard_{n:08d}", count) for n, count in enumerate((30, 2, 12))])
+    with pytest.raises(CorruptDataError, match="number of samples"):
+        reshuffled(tmp_path, source)
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("text", ['{"shard": "shard_00000000", "num_sequences": 30}', '{"other": 1}\n[2]\n'])
+def test_shuffle_manifest_of_another_program_is_read_or_passed_over(source, tmp_path, text: str) -> None:
+    (source / "manifest.jsonl").write_text(text)
+    reshuffled(tmp_path, source)
+
+
+def test_shuffle_damaged_manifest_is_refused(source, tmp_path) -> None:
+    (source / "manifest.jsonl").write_text('{"shard": "shard_0000')
+    with pytest.raises(CorruptDataError, match="manifest"):
+        reshuffled(tmp_path, source)

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.errors import ConfigError, CorruptDataError, SourceError, StorageFullError
-from corpusmill.reshuffle.folders import INCOMPLETE, ready_inputs, whole_folder
+from corpusmill.errors import ConfigError, CorruptDataError, SourceError, StorageFullError, VerificationError
+from corpusmill.export.files import INCOMPLETE
+from corpusmill.reshuffle.folders import ready_inputs, whole_folder
 from corpusmill.reshuffle.npy_shards import reshuffle_npy
 from corpusmill.reshuffle.tars import reshuffle
 from corpusmill.reshuffle.token_shards import reshuffle_token_shards
 from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
 from tests.quick import examples
+from tests.system.described import describe
 
 EOT = 9
 ABOUT = {"dtype": "uint16", "tokenizer": "test", "sha256": "0" * 64, "vocabulary_size": 10, "eot_id": EOT}
@@ -175,6 +177,27 @@ def test_shuffle_only_npy_two_splits_and_no_eot_and_no_record_are_refused(tmp_pa
     with pytest.raises(ConfigError, match="must be chosen"):
         reshuffle_npy(train, tmp_path / "out", **options(tmp_path))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("numbers", [(0, 2), (1, 2, 4), (0, 0)])
+def test_shuffle_only_npy_series_with_a_gap_is_refused(tmp_path, numbers: tuple[int, ...]) -> None:
+    """Documents run from file to file, so what lies before and after the gap would become one."""
+    (tmp_path / "in").mkdir()
+    for digits, number in enumerate(numbers, 4):
+        np.save(tmp_path / f"in/train_{number:0{digits}d}.npy", np.array([EOT, 1], np.uint16))
+    with pytest.raises(ConfigError, match="gap"):
+        reshuffle_npy(sorted((tmp_path / "in").iterdir()), tmp_path / "out", **options(tmp_path), eot_id=EOT)
+    assert not (tmp_path / "out").exists()
+
+
+def test_shuffle_only_npy_last_file_of_a_dataset_missing_is_refused(tmp_path) -> None:
+    files = write_npy([EOT, 1, 2, EOT, 3], 2, tmp_path / "web/numpy/train")
+    describe(tmp_path / "web", files)
+    assert len(ready_inputs([str(tmp_path / "web/numpy/train")])[1]) == 3
+    files[-1].unlink()
+    for folder in ("web/numpy/train", "web"):
+        with pytest.raises(VerificationError, match="missing"):
+            ready_inputs([str(tmp_path / folder)])
 
 
 def test_shuffle_only_t34_stale_output_is_refused_and_a_killed_runs_rest_removed(tmp_path) -> None:

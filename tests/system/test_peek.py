@@ -77,8 +77,9 @@ def test_peek_position_of_a_numpy_shard_shows_the_stream_from_there(outputs) -> 
 
 @pytest.mark.parametrize("pattern", ["megatron/*.bin", "nanoset/*.ds", "webdataset/*.tar", "numpy/train/*.npy"])
 def test_peek_record_that_is_not_there_is_refused(outputs, pattern: str) -> None:
-    with pytest.raises(PermanentError, match="there is no such record"):
-        peek_record(min(outputs.glob(pattern)), 10**6, 1)
+    for record in (10**6, 10**22):
+        with pytest.raises(PermanentError, match="there is no such record"):
+            peek_record(min(outputs.glob(pattern)), record, 1)
 
 
 def test_peek_file_outside_a_dataset_is_refused(tmp_path) -> None:

@@ -12,9 +12,17 @@ import zstandard
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.errors import ConfigError, PermanentError, RejectedDocumentsError, SourceError, TokenizerError
+from corpusmill.errors import (
+    ConfigError,
+    PermanentError,
+    RejectedDocumentsError,
+    SourceError,
+    StorageFullError,
+    TokenizerError,
+)
 from corpusmill.sources.copies import each_file
 from corpusmill.storage import open_store
+from tests.disks import enlarge, small_disk
 from tests.oracles.cl100k import cl100k
 from tests.quick import quick
 from tests.system.corpus import lines_of, write_corpus
@@ -174,3 +182,16 @@ def test_tokenize_command_of_a_bucket_that_is_not_there_says_so(tmp_path, rclone
             *("--tokenizer", "cl100k_base", "--output", tmp_path / "out"),
         )
     assert "s3://nowhere" in str(caught.value)
+
+
+def test_tokenize_command_on_a_full_disk_says_so_and_leaves_no_half_shard(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "some words of a longer text"}\n' * 60_000)
+    with small_disk(tmp_path / "disk", 1) as disk:
+        inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+        done = CliRunner().invoke(app, ["tokenize", *inputs, "--tokenizer", "cl100k_base", "--output", f"{disk}/out"])
+        assert isinstance(done.exception, StorageFullError), done.exception
+        assert sorted(path.name for path in (disk / "out").iterdir()) == [".delivered.json", "a.jsonl"]
+        enlarge(disk, 8)
+        tokenize(*inputs, "--tokenizer", "cl100k_base", "--output", disk / "out")
+        assert len(documents_in(disk / "out/b.jsonl")) == 60_000

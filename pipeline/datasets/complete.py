@@ -1,0 +1,89 @@
+"""Files of finished datasets, checked against `dataset.json` before they are merged, shuffled or mixed.
+
+A folder stands for all of its files: without this check a file that was lost, or did not arrive whole, is missing from
+the result and nobody notices. Files outside of finished datasets are not checked here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from corpusmill.datasets.dataset import Dataset, open_dataset
+from corpusmill.errors import ConfigError, VerificationError
+from corpusmill.stages.description import DATASET
+
+BESIDE = ("", ".bin", ".idx", ".index", ".metadata", ".loss")
+"""Endings of the files that a Megatron prefix, or a `.ds` file, stands for."""
+
+
+def require_complete(inputs: Iterable[Path], endings: tuple[str, ...] = ("",)) -> None:
+    """VerificationError if an input lies in a finished dataset and a file of it is missing or has another size.
+
+    An input is a folder, of which the files below it with one of `endings` count, a file, or a Megatron prefix.
+    """
+    for dataset, name, _ in _in_datasets(inputs):
+        named = {name + ending for ending in BESIDE}
+        for file in dataset.description["files"]:
+            below = name == "." or file["name"].startswith(f"{name}/")
+            if file["name"] in named or (below and file["name"].endswith(endings)):
+                _require_file(dataset.folder / file["name"], file["size_bytes"])
+
+
+def require_one_vocabulary(paths: Iterable[Path]) -> None:
+    """ConfigError if files lie in finished datasets whose vocabularies differ.
+
+    Vocabularies of one size have one token width, and neither Megatron's index nor a tar names its tokenizer.
+    """
+    first: tuple[Path, str] | None = None
+    for dataset, _, path in _in_datasets(paths):
+        words = ", ".join(f"{key} {value}" for key, value in dataset.vocabulary.items())
+        first = first or (path, words)
+        if words != first[1]:
+            raise ConfigError(
+                "parts have different vocabularies",
+                where=path,
+                expected=f"{first[1]}, as {first[0]}",
+                got=words,
+                next_step="take only parts of one tokenizer and vocabulary",
+            )
+
+
+def _in_datasets(paths: Iterable[Path]) -> Iterator[tuple[Dataset, str, Path]]:
+    """(dataset, name in it, path) of each path that is, or lies in, a finished dataset; each is opened once.
+
+    CorruptDataError for a damaged description.
+    """
+    opened: dict[Path, Dataset] = {}
+    for path in paths:
+        # As it is named first: its files, or `latest`, may be links to elsewhere.
+        for place in (Path(os.path.abspath(path)), path.resolve()):  # noqa: PTH100 (keeps links)
+            folder = next((folder for folder in (place, *place.parents) if (folder / DATASET).is_file()), None)
+            if folder is not None:
+                if folder in opened or _is_ours(folder / DATASET):
+                    dataset = opened.setdefault(folder, opened.get(folder) or open_dataset(folder))
+                    yield dataset, place.relative_to(folder).as_posix(), path
+                break
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a dataset.json is that of a dataset, perhaps damaged; another program's is JSON of another form."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return True
+    return isinstance(content, dict) and {"vocabulary", "formats", "files"} <= content.keys()
+
+
+def _require_file(path: Path, size_bytes: int) -> None:
+    got_bytes = path.stat().st_size if path.is_file() else None
+    if got_bytes != size_bytes:
+        raise VerificationError(
+            "a file of a finished dataset " + ("is missing" if got_bytes is None else "has another size"),
+            where=path,
+            expected=f"{size_bytes:,} bytes, as {DATASET} states",
+            got="no file" if got_bytes is None else f"{got_bytes:,} bytes",
+            next_step="fetch it again, repair the dataset from another copy (corpusmill repair), or build it again",
+        )

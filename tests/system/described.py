@@ -1,0 +1,22 @@
+"""The dataset.json of a finished dataset, for tests of what reads delivered files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def describe(dataset: Path, files: Iterable[Path], vocabulary: str = "gpt2") -> None:
+    """Write the description of a dataset that holds these files."""
+    listed = [
+        {"name": path.relative_to(dataset).as_posix(), "size_bytes": path.stat().st_size, "sha256": ""}
+        for path in sorted(files)
+    ]
+    content = {
+        "name": "web",
+        "vocabulary": {"name": vocabulary, "dtype": "uint16"},
+        "formats": {"some": {}},
+        "files": listed,
+    }
+    (dataset / "dataset.json").write_text(json.dumps(content))
