@@ -109,7 +109,7 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
         "order": config.shuffle.order,
         "packing": config.packing.model_dump(mode="json"),
         "framing": config.framing.model_dump(mode="json"),
-        "steps": _lists_steps(build),
+        "steps": bool(config.steps or config.decisions),  # a list of documents to forget alone is not said
         "outputs": {
             name: [[output.name, output.first, output.last] for output in layout.output_plans(build, name)]
             for name in config.exports.formats()
@@ -118,11 +118,6 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
         "libraries": versions_of("humanize", "orjson"),  # samples of Nanoset files; manifest.jsonl, checkpoints
         **({"card": config.card.model_dump(mode="json"), **card_settings(build)} if config.card else {}),
     }
-
-
-def _lists_steps(build: Build) -> bool:
-    """Whether the dataset says what steps dropped and found; a list of documents to forget alone is not said."""
-    return bool(build.config.steps or build.config.decisions)
 
 
 def _references(build: Build) -> list[dict[str, Any]]:
@@ -160,7 +155,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if build.config.decontamination is not None:
         _join(build, every(build, "decontaminate"), HITS, folder / HITS_OF_ALL)
-    if _lists_steps(build):
+    if build.config.steps or build.config.decisions:
         for name in (DROPPED, ATTRIBUTES):
             _join(build, [*every(build, "filter"), *every(build, "refine")], name, folder / STEPS / name)
     if build.config.exports.sample_documents is not None:
