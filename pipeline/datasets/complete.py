@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from corpusmill.datasets.dataset import Dataset, open_dataset
@@ -37,18 +37,32 @@ def require_one_vocabulary(paths: Iterable[Path]) -> None:
 
     Vocabularies of one size have one token width, and neither Megatron's index nor a tar names its tokenizer.
     """
+    _require_one("parts have different vocabularies", paths, _vocabulary, "take only parts of one vocabulary")
+
+
+def require_one_length(tars: Iterable[Path]) -> None:
+    """ConfigError if tars lie in finished datasets whose contexts have different numbers of tokens."""
+    what, next_step = "tars hold contexts of different lengths", "shuffle each length separately: a loader needs one"
+    _require_one(what, tars, _context, next_step)
+
+
+def _require_one(what: str, paths: Iterable[Path], stated: Callable[[Dataset], str], next_step: str) -> None:
     first: tuple[Path, str] | None = None
     for dataset, _, path in _in_datasets(paths):
-        words = ", ".join(f"{key} {value}" for key, value in dataset.vocabulary.items())
+        words = stated(dataset)
         first = first or (path, words)
         if words != first[1]:
-            raise ConfigError(
-                "parts have different vocabularies",
-                where=path,
-                expected=f"{first[1]}, as {first[0]}",
-                got=words,
-                next_step="take only parts of one tokenizer and vocabulary",
-            )
+            raise ConfigError(what, where=path, expected=f"{first[1]}, as {first[0]}", got=words, next_step=next_step)
+
+
+def _vocabulary(dataset: Dataset) -> str:
+    return ", ".join(f"{key} {value}" for key, value in dataset.vocabulary.items())
+
+
+def _context(dataset: Dataset) -> str:
+    totals = dataset.description["formats"].get("webdataset", {})
+    records, slots = totals.get("records", 0), totals.get("slots", 0)
+    return f"{slots // records:,} tokens" if records else "no contexts"
 
 
 def _in_datasets(paths: Iterable[Path]) -> Iterator[tuple[Dataset, str, Path]]:

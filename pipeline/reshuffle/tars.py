@@ -7,21 +7,17 @@ others get `<file>-<place>`, their place in the inputs. Names are new, so repeat
 
 from __future__ import annotations
 
-import gzip
 import re
 import tarfile
-import zlib
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import IO
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from corpusmill.datasets.complete import require_one_vocabulary
-from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.datasets.complete import require_one_length, require_one_vocabulary
+from corpusmill.errors import CorruptDataError
 from corpusmill.export.files import whole_file
 from corpusmill.export.manifest import MANIFEST, write_manifest
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding
@@ -45,7 +41,7 @@ def reshuffle(
     than the manifest beside it lists; StorageFullError.
     """
     require_one_vocabulary(files)
-    _require_one_length(files)
+    require_one_length(files)
     records = data_bytes = 0
     shards: list[tuple[str, int]] = []
     shuffled = shuffle_records(_batches(files), seed=seed, memory_bytes=memory_bytes, scratch=scratch)
@@ -69,30 +65,6 @@ def reshuffle(
         if shards:
             write_manifest(inner / MANIFEST, shards)
     return Shuffled(records, data_bytes)
-
-
-def _require_one_length(files: list[Path]) -> None:
-    """ConfigError unless the first contexts of all tars have one length; within a tar all have (export/webdataset.py).
-
-    A sample that is no JSON list counts as of length 0: what is in a foreign tar is its maker's affair.
-    """
-    lengths: dict[int, Path] = {}
-    for file in files:
-        for name, body in islice(_members(file), 1):
-            try:
-                context = orjson.loads(gzip.decompress(body))
-            except (OSError, EOFError, ValueError, zlib.error) as error:
-                raise CorruptDataError("a sample cannot be read", where=f"{file}, {name}", got=error) from error
-            lengths.setdefault(len(context) if isinstance(context, list) else 0, file)
-    if len(lengths) > 1:
-        (first, first_file), (other, other_file), *_ = lengths.items()
-        raise ConfigError(
-            "tars hold contexts of different lengths",
-            where=other_file,
-            expected=f"{first:,} tokens, as {first_file}",
-            got=f"{other:,} tokens",
-            next_step="shuffle each length separately: a loader needs one",
-        )
 
 
 def _split(data: NDArray[np.uint8], lengths: NDArray[np.uint64]) -> Iterator[bytes]:

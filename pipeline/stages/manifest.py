@@ -181,8 +181,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     if build.config.card:
         for name, card in card_texts(description, card_figures(build), version).items():
             (folder / name).write_text(card)
-    sizes = [int(file["size_bytes"]) for file in files]
-    counts = {"files": len(files), "dataset_bytes": sum(sizes), "bytes_read": 0}
+    counts = {"files": len(files), "dataset_bytes": sum(int(file["size_bytes"]) for file in files), "bytes_read": 0}
     return Outcome(counts={**counts, **_listed_sequences(folder)})
 
 

@@ -211,8 +211,9 @@ def test_shuffle_tars_of_two_vocabularies_are_refused(tmp_path) -> None:
 
 
 def test_shuffle_tars_of_two_context_lengths_are_refused(tmp_path) -> None:
-    write_tars(tmp_path / "a")
-    write_tars(tmp_path / "b", context_tokens=5)
+    for name, context_tokens in (("a", 4), ("b", 5)):
+        write_tars(tmp_path / name, context_tokens=context_tokens)
+        describe(tmp_path / name, (tmp_path / name).rglob("*.*"), context_tokens=context_tokens)
     with pytest.raises(ConfigError, match="different lengths") as caught:
         reshuffled(tmp_path, tmp_path / "a", tmp_path / "b")
     assert "4 tokens" in str(caught.value)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def describe(dataset: Path, files: Iterable[Path], vocabulary: str = "gpt2") -> None:
+def describe(dataset: Path, files: Iterable[Path], vocabulary: str = "gpt2", context_tokens: int = 4) -> None:
     """Write the description of a dataset that holds these files."""
     listed = [
         {"name": path.relative_to(dataset).as_posix(), "size_bytes": path.stat().st_size, "sha256": ""}
@@ -16,7 +16,7 @@ def describe(dataset: Path, files: Iterable[Path], vocabulary: str = "gpt2") -> 
     content = {
         "name": "web",
         "vocabulary": {"name": vocabulary, "dtype": "uint16"},
-        "formats": {"some": {}},
+        "formats": {"webdataset": {"records": 3, "slots": 3 * context_tokens}},
         "files": listed,
     }
     (dataset / "dataset.json").write_text(json.dumps(content))

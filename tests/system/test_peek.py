@@ -140,5 +140,6 @@ def test_peek_in_a_dataset_whose_description_is_damaged_is_refused(outputs, tmp_
     for open_damaged in (open_dataset, open_source, lambda folder: peek_record(min(folder.glob("nanoset/*.ds")), 0, 1)):
         with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
             open_damaged(copy)
-    with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
-        merge_exports([copy / "nanoset"], tmp_path / "merged.ds")
+    if text != b"{}":  # which may be another program's
+        with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
+            merge_exports([copy / "nanoset"], tmp_path / "merged.ds")

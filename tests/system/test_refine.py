@@ -98,7 +98,7 @@ def test_text_whose_only_copy_was_dropped_is_counted_and_stated(root: Path, meth
     assert actual.text_bytes_lost > 0
     balance = {check.name: dict(check.right) for check in summary.checks}
     assert balance["lost: dropped text bytes"]["the only copy left of repeated text"] == actual.text_bytes_lost
-    assert "held the only copy left" in (of.folder("report", "report") / "report.html").read_text()
+    assert "held the last copy of repeated text" in (of.folder("report", "report") / "report.html").read_text()
 
 
 def test_build_with_late_steps_balances_verifies_and_makes_its_records_again(root: Path) -> None:
