@@ -115,7 +115,7 @@ class GcsObjects(Objects):
             with arriving(answer.raw.shutdown, where=self.location(key), size_bytes=last - first):
                 data: bytes = answer.raw.read(decode_content=False)
             if len(data) != last - first:
-                raise ValueError("a response of another length")
+                raise self.cut(key, last, answer.headers.get("Content-Range", ""))
             return data
 
         data = self.store.call("read", self.location(key), read)

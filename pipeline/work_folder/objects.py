@@ -133,6 +133,15 @@ class Objects(ABC):
         """The error for a missing object or range."""
         return GoneError("an object is gone, or shorter than before", where=self.location(key))
 
+    def cut(self, key: str, last: int, content_range: str) -> Exception:
+        """The error for a range that came back shorter: GoneError if the object ends before `last`, as the answer's
+        Content-Range says, or else a ValueError, for which the store is asked again.
+        """
+        size = content_range.rpartition("/")[2]
+        if size.isdecimal() and int(size) < last:
+            return self.gone(key)
+        return ValueError("a response of another length")
+
     def taken(self, key: str) -> TakenError:
         """The error for an object that another process wrote."""
         return TakenError("another process wrote an object", where=self.location(key))

@@ -85,7 +85,7 @@ class S3Objects(Objects):
                 raise
             data: bytes = answer["Body"].read()
             if len(data) != last - first:
-                raise ValueError("a response of another length")
+                raise self.cut(key, last, answer.get("ContentRange", ""))
             return data
 
         data = self.store.call("read", self.location(key), read)

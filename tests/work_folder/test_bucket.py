@@ -25,6 +25,7 @@ from corpusmill.mirrored import address_of
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify.verification import verify_build
+from corpusmill.work_folder.objects import GoneError
 from tests.system.corpus import configuration, write_corpus
 from tests.work_folder.machines import build_apart, keys, machine, objects, work_folder
 
@@ -127,9 +128,19 @@ def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, oth
         assert {finding.where.rpartition("/")[2] for finding in actual} >= {"tokenized", "tokens"}, name
 
 
+def test_range_of_an_object_that_has_become_shorter_is_gone(bucket: str) -> None:
+    objects().put("mill/some", b"0123456789")
+    assert objects().read("mill/some", 2, 10) == b"23456789"
+    objects().put("mill/some", b"01234")
+    for first in (2, 5):  # a part of it is left, and nothing
+        with pytest.raises(GoneError):
+            objects().read("mill/some", first, 10)
+
+
 @pytest.mark.slow
-def test_object_that_is_lost_after_its_receipt_is_made_again_by_its_step(
-    corpus: Path, other: Machine, locally: dict[str, bytes]
+@pytest.mark.parametrize("left", [None, 0.5])
+def test_object_that_is_lost_or_cut_after_its_receipt_is_made_again_by_its_step(
+    corpus: Path, other: Machine, locally: dict[str, bytes], left: float | None
 ) -> None:
     config = in_bucket(corpus)
     plan = address_of(begin_run(plan_dataset(config, to_build=True)))
@@ -138,7 +149,11 @@ def test_object_that_is_lost_after_its_receipt_is_made_again_by_its_step(
             open_build(plan).run(stage, unit)
     for key in outputs_in_bucket():
         if key.endswith(("/tokenized", "/.blocks")):
+            stored = objects().get(key)
+            assert stored
             objects().delete(key)
+            if left is not None:
+                objects().put(key, stored.content[: int(left * len(stored.content))])
     with other("second"):
         build_dataset(config, workers=1)
     assert delivered(config) == locally
