@@ -18,7 +18,7 @@ with worker_required():
 
 GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, garbage collection takes a tenth of a small job's time
 
-# What a path that someone typed may cause; others, such as EIO, keep their traceback.
+# What a path that someone typed may cause; others, such as EIO or those of a step's own work, keep their traceback.
 OF_PATHS = {
     *(errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS),
@@ -38,7 +38,8 @@ def main() -> None:
         if "CORPUSMILL_TASK" in os.environ:
             traceback.print_exc()  # the scheduler retries an unforeseen error, as it would one of its own process
             raise SystemExit(TransientError.exit_code) from None
-        if not isinstance(error, OSError) or error.filename is None or error.errno not in OF_PATHS:
+        in_step = bool(getattr(error, "__notes__", ()))  # engine/running.py
+        if in_step or not isinstance(error, OSError) or error.filename is None or error.errno not in OF_PATHS:
             raise
         where, next_step = error.filename2 or error.filename, "check the path and its permissions"
         _end_with(PermanentError("a path cannot be used", where=where, got=error.strerror, next_step=next_step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
@@ -9,17 +10,20 @@ from corpusmill.engine.stage import EVERY_OTHER, Stage
 from corpusmill.errors import ConfigError
 
 PLAN, PLAN_VERSION = "plan", 1  # not a stage: its receipt opens a build
+NAME = re.compile(r"[a-z][a-z0-9_]*")  # a stage's folder has its name, and so have its tasks under Airflow
 
 
 class Graph:
     """Stages by name, each after those that it waits for; iterating gives the stages in order.
 
-    Raises ConfigError for a duplicate name, a stage that waits for an unknown one, and for a cycle.
+    Raises ConfigError for a name that is not NAME or not unique, a stage that waits for an unknown one, and a cycle.
     """
 
     def __init__(self, stages: Iterable[Stage]) -> None:
         self._stages: dict[str, Stage] = {}
         for stage in stages:
+            if not NAME.fullmatch(stage.name):
+                raise _wrong("a stage's name is not a plain one", stage.name, "small letters, digits and _", stage.name)
             if stage.name in {PLAN, *self._stages}:
                 raise _wrong("two stages have one name", stage.name, "a name that no other stage has", stage.name)
             self._stages[stage.name] = stage

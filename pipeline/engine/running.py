@@ -114,6 +114,15 @@ class RunnableBuild(Build):
             log.warning("%s %s runs again: %s", *damaged, error)
             self.run(*damaged, verify=True)
             return
+        until = self.graph[damaged[0]].read_until
+        if self.config.reclaim == "eager" and stage not in self.graph.between(damaged[0], until):
+            raise PermanentError(
+                f"{stage} {unit} reads files of {damaged[0]} that `reclaim: eager` has deleted by then",
+                where=f"{damaged[0]} {damaged[1]}",
+                expected=f"a reader that runs no later than {until}",
+                got=f"{stage}, which runs after {', '.join(self.graph.after(stage))}",
+                next_step=f"let {stage} run after a stage before {until}, or set reclaim: keep",
+            ) from error
         beside = [made_by for made_by in self.inputs(stage, unit) if made_by[0] == damaged[0]]
         for made_by in dict.fromkeys([damaged, *beside]):
             if self.receipt(*made_by).given_back:
@@ -147,7 +156,11 @@ class RunnableBuild(Build):
         def work(folder: Path) -> Outcome:
             view = StepView(self, step) if wanted.reuse else self
             with inputs_kept(view, step):
-                return wanted.run(view, unit, folder)
+                try:
+                    return wanted.run(view, unit, folder)
+                except OSError as error:  # its path may be anything that the step opened, so its traceback is needed
+                    error.add_note(f"in {stage} {unit}")
+                    raise
 
         path = run_once(
             step,

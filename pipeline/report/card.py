@@ -73,6 +73,7 @@ class DuplicateFigures(Facts):
     documents_touched: Count
     documents_emptied: Count
     references: tuple[tuple[str, Count], ...] = ()
+    fuzzy_share: float | None = None
 
 
 class BenchmarkFigures(Facts):
@@ -193,10 +194,13 @@ def _duplicates(figures: CardFigures) -> Iterator[str]:
     if repeats is None:
         yield "Duplicates: not looked for.\n"
         return
+    between = ""
+    if repeats.fuzzy_share is not None:
+        between = f" and what lies between them where they cover {repeats.fuzzy_share:.0%} or more,"
     yield (
-        f"Duplicates: exact repeats of {_grouped(repeats.minimum_bytes)} bytes and more, mode `{_plain(repeats.mode)}`,"
-        f" keep `{_plain(repeats.keep)}`. {_grouped(repeats.documents_touched)} documents held some,"
-        f" {_grouped(repeats.documents_emptied)} nothing else.\n"
+        f"Duplicates: exact repeats of {_grouped(repeats.minimum_bytes)} bytes and more,{between} mode"
+        f" `{_plain(repeats.mode)}`, keep `{_plain(repeats.keep)}`. {_grouped(repeats.documents_touched)} documents"
+        f" held some, {_grouped(repeats.documents_emptied)} nothing else.\n"
     )
     if repeats.references:
         yield "Text that stands in these counts as a repeat, too:\n"

@@ -38,8 +38,9 @@ class FilterSummary(Facts):
     """What the steps did to the indexed documents.
 
     `documents_dropped_late`: of the dropped, those after deduplication (`before: writeback`). Among them,
-    `documents_lost` held the only kept copy of text, `text_bytes_lost`, whose repeats had been removed. `failed`: by
-    step, the documents that were kept although it failed.
+    `documents_lost` held the only kept copy of text, `text_bytes_lost`, whose repeats had been removed. Steps before
+    and after deduplication may rewrite the same document, or give it attributes: those after count as `..._late` and
+    not in the count without it. `failed`: by step, the documents that it failed on and kept.
     """
 
     documents: Count
@@ -48,7 +49,9 @@ class FilterSummary(Facts):
     documents_lost: Count = 0
     text_bytes_lost: Count = 0
     documents_rewritten: Count
+    documents_rewritten_late: Count = 0
     documents_with_attributes: Count
+    documents_with_attributes_late: Count = 0
     failed: dict[str, Count] = Field(default_factory=dict)
     reasons: tuple[StepFound, ...] = ()
     examples: tuple[DroppedExample, ...] = ()

@@ -56,7 +56,8 @@ def _stated(build: Build) -> dict[str, Any]:
 
 def _how_deduplicated(build: Build) -> dict[str, Any]:
     dedup = build.config.dedup
-    return {"mode": dedup.mode, "minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep}
+    fuzzy = {"fuzzy_share": dedup.fuzzy_share} if dedup.fuzzy_share is not None else {}
+    return {"mode": dedup.mode, "minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, **fuzzy}
 
 
 def _duplicates(build: Build) -> DuplicateFigures | None:

@@ -20,8 +20,9 @@ def filtered(build: Build) -> FilterSummary | None:
     if not any(build.units(stage) for stage in (*STAGES, "decided")):
         return None
     totals: Counter[str] = Counter()
-    for stage in STAGES:
-        totals.update(build.rollup(stage).totals)
+    early, late = (build.rollup(stage).totals for stage in STAGES)
+    for of_stage in (early, late):
+        totals.update(of_stage)
     documents, text_bytes = (dropped_by_reason(totals, of) for of in (GONE, GONE_BYTES))
     reasons = [
         StepFound(reason=name, documents=count, text_bytes=text_bytes[name]) for name, count in documents.items()
@@ -29,11 +30,13 @@ def filtered(build: Build) -> FilterSummary | None:
     return FilterSummary(
         documents=build.total("index", "documents_out"),
         documents_dropped=sum(documents.values()),
-        documents_dropped_late=sum(dropped_by_reason(build.rollup("refine").totals).values()),
+        documents_dropped_late=sum(dropped_by_reason(late).values()),
         documents_lost=build.total("lost", "documents_lost"),
         text_bytes_lost=build.total("lost", "text_bytes_lost"),
-        documents_rewritten=totals.get("documents_rewritten", 0),
-        documents_with_attributes=totals.get("documents_with_attributes", 0),
+        documents_rewritten=early.get("documents_rewritten", 0),
+        documents_rewritten_late=late.get("documents_rewritten", 0),
+        documents_with_attributes=early.get("documents_with_attributes", 0),
+        documents_with_attributes_late=late.get("documents_with_attributes", 0),
         failed=dict(sorted(dropped_by_reason(totals, "failed_").items())),
         reasons=tuple(sorted(reasons, key=lambda row: (-row.documents, row.reason))),
         examples=tuple(_examples(build)),

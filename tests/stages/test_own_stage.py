@@ -101,8 +101,22 @@ def test_stage_of_ones_own_is_built_counted_reused_reprocessed_balanced_and_veri
             "STAGE = replace(INDEX, name='mine', after=())",
             ["does not wait for", "stage mine", "download in `after`", "got       no stage"],
         ),
+        (
+            "from dataclasses import replace\nfrom corpusmill.stages.index import STAGE as INDEX\n"
+            "STAGE = replace(INDEX, name='../mine')",
+            ["name is not a plain one", "stage ../mine", "small letters"],
+        ),
     ],
-    ids=["raises", "is no stage", "is not there", "name is taken", "waits for nothing", "circle", "does not wait"],
+    ids=[
+        "raises",
+        "is no stage",
+        "is not there",
+        "name is taken",
+        "waits for nothing",
+        "circle",
+        "does not wait",
+        "path",
+    ],
 )
 def test_stage_that_cannot_be_used_is_one_error_that_names_it(
     corpusmill: Run, tmp_path: Path, source: str | None, words: list[str]
@@ -114,3 +128,15 @@ def test_stage_that_cannot_be_used_is_one_error_that_names_it(
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr, done.stderr
+
+
+def test_stage_whose_work_opens_a_missing_file_keeps_its_traceback(corpusmill: Run, tmp_path: Path) -> None:
+    source = (tmp_path / "own" / "my_package" / f"{NAME}.py").read_text()
+    broken = source.replace(
+        "def run(build, shard, folder):\n", "def run(build, shard, folder):\n    open('words.txt')\n"
+    )
+    (tmp_path / "own" / "my_package" / "broken.py").write_text(broken)
+    done = corpusmill("build", "tiny.yaml", "--workers", "1", CORPUSMILL_STAGES="my_package.broken")
+    assert done.returncode == 1
+    assert "open('words.txt')" in done.stderr
+    assert f"in {NAME} 0000" in done.stderr

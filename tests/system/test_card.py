@@ -38,6 +38,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(("share", "words"), [({}, ""), ({"fuzzy_share": 0.8}, " where they cover 80% or more,")])
+def test_card_states_that_text_between_repeats_was_removed_too(root, share: dict[str, float], words: str) -> None:
+    build_dataset(config(root, dedup={"mode": "remove", "minimum_bytes": 100, **share}))
+    line = next(line for line in (delivered(root) / "README.md").read_text().splitlines() if "exact repeats" in line)
+    assert ("what lies between" in line, words in line) == (bool(words), True)
+
+
 def test_card_counts_what_the_corpus_and_the_delivered_files_hold(root) -> None:
     build_dataset(config(root, dedup={"mode": "none"}))
     texts = [json.loads(line)["text"] for line in decompressed(root / "corpus")]

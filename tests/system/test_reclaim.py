@@ -24,7 +24,8 @@ from corpusmill.engine.reclaim import _find_readers, readers_of
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import kind_of
-from corpusmill.ledger import reading
+from corpusmill.errors import PermanentError
+from corpusmill.ledger import Outcome, reading
 from corpusmill.lineage import locate_id, trace, verify_records
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.verify import render, verify_build
@@ -292,6 +293,27 @@ def test_step_under_way_keeps_what_it_reads_while_others_finish(root: Path) -> N
     RunnableBuild(receipt, slow).run_task("export", units[0], again=True)
     assert tries == units[:1] * 2  # the first try met files that were not there
     require_reclaimed(open_build(receipt))
+
+
+def test_stage_of_ones_own_that_reads_what_is_freed_before_it_is_one_error(root: Path) -> None:
+    def read_cells(view: Any, unit: str, folder: Path) -> Any:
+        view.folder("gather", unit)
+        return Outcome(counts={"bytes_read": 0})
+
+    late = replace(
+        GRAPH["gather"],
+        name="late",
+        after=("upload",),
+        units_after=(),
+        units=lambda build: build.units("gather"),
+        inputs=lambda _build, unit: [("gather", unit)],
+        run=read_cells,
+        checks=lambda *_: [],
+        reclaimed=(),
+    )
+    built = RunnableBuild(plan_dataset(configured(root)), Graph([*GRAPH, late]))
+    with pytest.raises(PermanentError, match="reads files of gather that `reclaim: eager` has deleted"):
+        built.run("late", built.units("late")[0])
 
 
 def test_last_reader_gives_back_what_others_could_not_while_it_read(tmp_path: Path) -> None:

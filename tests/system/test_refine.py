@@ -32,6 +32,9 @@ def few_stones(document):
 
 def pebbles(document):
     return document.text.replace("water", "brook") if "foo()" in document.text else None
+
+def marked(document):
+    return Keep(document.text + "!", [], {"stones": 1}) if "stone" in document.text else None
 """
 LATE = [{"use": f"my_filters:{name}", "before": "writeback"} for name in ("few_stones", "pebbles")]
 
@@ -101,12 +104,29 @@ def test_text_whose_only_copy_was_dropped_is_counted_and_stated(root: Path, meth
     assert "held the last copy of repeated text" in (of.folder("report", "report") / "report.html").read_text()
 
 
+def test_document_that_steps_rewrite_before_and_after_deduplication_counts_once_in_each(root: Path) -> None:
+    of = build(
+        root, steps=[{"use": "my_filters:marked"}, {"use": "my_filters:marked", "name": "x", "before": "writeback"}]
+    )
+    actual = summarize(of).filtered
+    assert actual is not None
+    rewritten = sum("stone" in text for seed in range(3) for text in texts_of(seed))
+    assert (actual.documents_rewritten, actual.documents_with_attributes) == (rewritten, rewritten)
+    assert 0 < actual.documents_rewritten_late == actual.documents_with_attributes_late <= rewritten
+    page = " ".join((of.folder("report", "report") / "report.html").read_text().split())
+    assert f"{rewritten} were rewritten before deduplication and {actual.documents_rewritten_late} after it." in page
+    assert (
+        f"of {rewritten} documents from steps before deduplication and of {actual.documents_rewritten_late} from"
+        in page
+    )
+
+
 def test_build_with_late_steps_balances_verifies_and_makes_its_records_again(root: Path) -> None:
     of = build(root)
     summary = summarize(of)
     assert summary.filtered is not None
     assert summary.filtered.documents_dropped == summary.filtered.documents_dropped_late > 0
-    assert summary.filtered.documents_rewritten > 0
+    assert summary.filtered.documents_rewritten_late > 0 == summary.filtered.documents_rewritten
     assert all(check.ok for check in summary.checks)
     flows = {stage.stage: stage for stage in summary.stages}
     refined, tokenized = flows["refine"].text_bytes, flows["tokenize"].text_bytes
