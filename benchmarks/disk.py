@@ -1,6 +1,6 @@
 """Disk that a build with everything on takes at its worst moment, with `reclaim: keep` and `eager`, and as stated.
 
-The text is 400 MB (benchmarks/numbered.py makes it), the configuration four formats, deduplicated documents and random
+The text is 400 MB of .jsonl.zst (benchmarks/numbered.py makes it), the configuration four formats, deduplicated documents and random
 order. A thread adds up the blocks of every file below the work folder and the destination all the time (a file of two
 names counts once). `corpusmill estimate` is asked before, with its usual sample.
 
@@ -104,7 +104,7 @@ def main() -> int:
     """Measure both settings; 1 if a reach is missed."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        write_numbered(root / "corpus", MEGABYTES, MEGABYTES // 32)
+        write_numbered(root / "corpus", MEGABYTES, MEGABYTES // 32, compressed=True)
         figures: dict[str, Any] = {reclaim: measure(root, reclaim) for reclaim in ("keep", "eager")}
     claim = f"with reclaim: eager, a build with everything on takes at most {MOST_PER_TEXT_BYTE} bytes per byte of text"
     claim += f", and estimate states the peak within {CLOSE:.0%}"
