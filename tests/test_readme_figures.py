@@ -194,6 +194,12 @@ QUOTED = [
         ["shards", "under_airflow/seconds", "ratio"],
     ),
     (
+        "sizing.md",
+        "and # of 20 MB # s, # times the command",
+        "airflow_16_shards_of_20MB",
+        ["shards", "under_airflow/seconds", "ratio"],
+    ),
+    (
         "steps.md",
         "run at # to # MB/s per core",
         "steps",
