@@ -1,8 +1,8 @@
 """Disk that a build with everything on takes at its worst moment, with `reclaim: keep` and `eager`, and as stated.
 
-The text is 400 MB of .jsonl.zst (benchmarks/numbered.py makes it), the configuration four formats, deduplicated documents and random
-order. A thread adds up the blocks of every file below the work folder and the destination all the time (a file of two
-names counts once). `corpusmill estimate` is asked before, with its usual sample.
+The text is 400 MB in .jsonl.zst (benchmarks/numbered.py makes it), the configuration four formats, deduplicated
+documents and random order. A thread adds up the blocks of every file below the work folder and the destination all the
+time (a file of two names counts once). `corpusmill estimate` is asked before, with its usual sample.
 
     .venv/bin/python -m benchmarks.disk
 """
