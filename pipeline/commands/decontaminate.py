@@ -72,8 +72,8 @@ def decontaminate(
     for name in (benchmark.name for benchmark in benchmarks):
         hits_of_item = {item: count for (hit, item), count in searched.hits.items() if hit == name}
         items_of_name = sum(item.benchmark == name for item in items)
-        found, hit_count = len(hits_of_item), sum(hits_of_item.values())
-        typer.echo(f"{name}: {found:,} of {items_of_name:,} items found, {hit_count:,} hits")
+        items_hit, hit_count = len(hits_of_item), sum(hits_of_item.values())
+        typer.echo(f"{name}: {items_hit:,} of {items_of_name:,} items found, {hit_count:,} hits")
     typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents contain items; {hits}")
     options.print_rejected(rejected)
 

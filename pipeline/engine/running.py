@@ -97,6 +97,8 @@ class RunnableBuild(Build):
                 path = self._run_once(stage, unit, verify=verify, whole=whole)
             except DamagedStepError as error:
                 damaged = error.stage, error.unit
+                if damaged in mended:
+                    self._require_in_time(stage, unit, damaged[0])
                 if damaged in mended or damaged not in self._inputs_of(stage, unit):
                     raise
                 mended.add(damaged)
@@ -114,19 +116,26 @@ class RunnableBuild(Build):
             log.warning("%s %s runs again: %s", *damaged, error)
             self.run(*damaged, verify=True)
             return
-        until = self.graph[damaged[0]].read_until
-        if self.config.reclaim == "eager" and stage not in self.graph.between(damaged[0], until):
-            raise PermanentError(
-                f"{stage} {unit} reads files of {damaged[0]} that `reclaim: eager` has deleted by then",
-                where=f"{damaged[0]} {damaged[1]}",
-                expected=f"a reader that runs no later than {until}",
-                got=f"{stage}, which runs after {', '.join(self.graph.after(stage))}",
-                next_step=f"let {stage} run after a stage before {until}, or set reclaim: keep",
-            ) from error
         beside = [made_by for made_by in self.inputs(stage, unit) if made_by[0] == damaged[0]]
         for made_by in dict.fromkeys([damaged, *beside]):
             if self.receipt(*made_by).given_back:
                 self.make_whole(*made_by)
+
+    def _require_in_time(self, stage: str, unit: str, read: str) -> None:
+        """PermanentError for a step that reads files of a stage which an eager build frees before."""
+        until = self.graph[read].read_until
+        if (
+            self.config.reclaim == "eager"
+            and self.graph[read].reclaimed
+            and stage not in self.graph.between(read, until)
+        ):
+            raise PermanentError(
+                f"{stage} {unit} reads files of {read} that `reclaim: eager` has deleted by then",
+                where=f"{stage} {unit}",
+                expected=f"a reader that runs no later than {until}",
+                got=f"{stage}, which runs after {', '.join(self.graph.after(stage))}",
+                next_step=f"let {stage} run after a stage before {until}, or set reclaim: keep",
+            )
 
     def make_whole(self, stage: str, unit: str) -> None:
         """Run a finished step again whose outputs were given back."""
