@@ -76,9 +76,10 @@ def _in_datasets(paths: Iterable[Path]) -> Iterator[tuple[Dataset, str, Path]]:
         for place in (Path(os.path.abspath(path)), path.resolve()):  # noqa: PTH100 (keeps links)
             folder = next((folder for folder in (place, *place.parents) if (folder / DATASET).is_file()), None)
             if folder is not None:
-                if folder in opened or _is_ours(folder / DATASET):
-                    dataset = opened.setdefault(folder, opened.get(folder) or open_dataset(folder))
-                    yield dataset, place.relative_to(folder).as_posix(), path
+                if folder not in opened and _is_ours(folder / DATASET):
+                    opened[folder] = open_dataset(folder)
+                if folder in opened:
+                    yield opened[folder], place.relative_to(folder).as_posix(), path
                 break
 
 
