@@ -199,7 +199,7 @@ def nanoset(
     empty_documents: Annotated[Literal["eod", "skip"], typer.Option(help="An EOD alone, or nothing.")] = "eod",
     tokens_per_shard: options.TokensPerShard = None,
     loss_ranges_field: Annotated[
-        str | None, typer.Option(help="Also write .ds.loss: this key's character ranges are not trained on.")
+        str | None, typer.Option(help="Also write .ds.loss: do not train on this key's ranges of characters.")
     ] = None,
     max_rejected_share: options.RejectedShare = 0.001,
     workers: options.Workers = None,

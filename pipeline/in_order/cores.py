@@ -1,7 +1,9 @@
 """Maps a function over items on several cores, in order, in processes forked after the tokenizer is loaded, which they
 share.
 
-Threads would not help: parsing holds the GIL, and a gigatoken tokenizer encodes for one thread at a time.
+Threads would not help: parsing holds the GIL, and a gigatoken tokenizer encodes for one thread at a time. Each process
+has a pipe of its own, and a thread that waits for it. ProcessPoolExecutor has one pipe to all of them: before Python
+3.11.5 it waits forever for a process that dies while an item, of megabytes, is on its way (CPython issue 94777).
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Any, TypeVar
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, TypeAlias, TypeVar
 
 from corpusmill.builds.processes import WorkerLostError, end_with_parent
 
@@ -24,7 +28,8 @@ Result = TypeVar("Result")
 
 AHEAD = 2  # items per process, running or waiting for the item before them
 
-_work: list[Callable[[Any], Any]] = []  # set in a forked process
+Idle: TypeAlias = "SimpleQueue[Connection]"
+"""The pipes to processes that wait for an item."""
 
 
 def cores() -> int:
@@ -43,32 +48,69 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], processes: i
     if processes == 1 or len(first) < 2:
         yield from map(work, chain(first, items))
         return
-    context = multiprocessing.get_context("fork")  # all are forked at the first item, before the pool starts a thread
-    with ProcessPoolExecutor(processes, context, _begin, (work,)) as pool:
+    with ThreadPoolExecutor(processes) as threads, _workers(work, processes) as idle:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in chain(first, items):
-                waiting.append(pool.submit(_do, item))
+                waiting.append(threads.submit(_ask, idle, item))
                 if len(waiting) > AHEAD * processes:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        except BrokenProcessPool as error:
-            raise WorkerLostError(
-                "a process that parsed and encoded lines died",
-                got="killed, most likely because memory ran out",
-                next_step="run again; if it dies again, use fewer --workers",
-            ) from error
         finally:
             for future in waiting:
                 future.cancel()
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
+@contextmanager
+def _workers(work: Callable[[Any], Any], number: int) -> Iterator[Idle]:
+    """Pipes to forked processes that wait for an item. They are forked before a thread is started, and are killed at
+    the end: all results have been received, or nobody wants them.
+    """
+    context = multiprocessing.get_context("fork")
+    idle: Idle = SimpleQueue()
+    started = []
+    try:
+        for _ in range(number):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(work, there), daemon=True)
+            process.start()
+            there.close()  # the process has the only other copy, so reading ends when it does
+            started.append(process)
+            idle.put(here)
+        yield idle
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.join()
+
+
+def _ask(idle: Idle, item: Any) -> Any:
+    """Have an idle process work on an item."""
+    process = idle.get()
+    try:
+        process.send(item)
+        result, error = process.recv()
+    except (EOFError, OSError) as lost:
+        raise WorkerLostError(
+            "a process that parsed and encoded lines died",
+            got="killed, most likely because memory ran out",
+            next_step="run again; if it dies again, use fewer --workers",
+        ) from lost
+    finally:
+        idle.put(process)
+    if error is not None:
+        raise error
+    return result
+
+
+def _serve(work: Callable[[Any], Any], asked: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     end_with_parent()
-    _work.append(work)
-
-
-def _do(item: Any) -> Any:
-    return _work[-1](item)
+    while True:
+        try:
+            answer: tuple[Any, Exception | None] = work(asked.recv()), None
+        except Exception as error:
+            answer = None, error
+        asked.send(answer)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from tests.sameness.corpus import DESCRIBED, RANKED, SENTENCES
+from tests.sameness.corpus import DESCRIBED, LOSS, RANKED, SENTENCES
 from tests.sameness.digests import Digests, digest_of
 from tests.search.folders import built, small_limits
 from tests.search.settings import Change, changed, configuration, first_settings
@@ -41,7 +41,7 @@ COMMANDS = {
     "megatron": f"{MEGATRON} clean/a.jsonl clean/deep --text-field text --text-field body --output megatron/m",
     "sentences": f"{MEGATRON} {SENTENCES} --sentences --text-field sentences --output sentences/m",
     "nanoset": f"{NANOSET} clean --tokens-per-shard 2000 --output nanoset",
-    "nanoset-loss": f"{NANOSET} dedup-annotate --loss-ranges-field sa_remove_ranges --output nanoset-loss",
+    "nanoset-loss": f"{NANOSET} {LOSS} --loss-ranges-field no_loss_ranges --output nanoset-loss",
     "merge-megatron": "merge one/megatron --output merge-megatron/m_text_document",
     "merge-nanoset": "merge one/nanoset --output merge-nanoset/m.ds",
     "mix": f"{MIX} one=0.7 two=0.3 --seed 3 --output mix",

@@ -11,7 +11,7 @@ from tests.search.sources import NAMES, NO_DOCUMENTS, PASSAGES, Source
 from tests.search.vocabularies import special_tokens, write_vocabulary
 from tests.tokens.vocabularies import sentencepiece, with_added
 
-RANKED, DESCRIBED, SENTENCES = "tiny.tiktoken", "tokenizer.json", "sentences.jsonl"
+RANKED, DESCRIBED, SENTENCES, LOSS = "tiny.tiktoken", "tokenizer.json", "sentences.jsonl", "loss.jsonl"
 DOCUMENTS = 8  # of a file
 FORMS: tuple[dict[str, Any], ...] = ({}, {"frame_bytes": 700}, {"frame_bytes": 300, "blocks": True}, {"ends": False})
 
@@ -19,7 +19,8 @@ FORMS: tuple[dict[str, Any], ...] = ({}, {"frame_bytes": 700}, {"frame_bytes": 3
 def write_sources(folder: Path) -> None:
     """Files of every compression below `folder`/corpus, each with a malformed line; below `folder`/clean without.
 
-    Beside them lie both vocabularies, and documents that are lists of sentences.
+    Beside them lie both vocabularies, documents that are lists of sentences, and documents with ranges of characters
+    not to train on.
     """
     rng = random.Random(20)
     for number, name in enumerate(NAMES):
@@ -30,6 +31,7 @@ def write_sources(folder: Path) -> None:
         Source(tuple(lines), **form).write(folder / "corpus" / name)
     sentences = [{"sentences": [_text(rng) for _ in range(place % 4)]} for place in range(DOCUMENTS)]
     (folder / SENTENCES).write_text("".join(json.dumps(row) + "\n" for row in sentences))
+    (folder / LOSS).write_text("".join(json.dumps(_with_ranges(_text(rng), rng)) + "\n" for _ in range(5 * DOCUMENTS)))
     write_vocabulary(folder / RANKED, "other")  # it merges digits, so that split patterns differ
     description = sentencepiece()
     for token in special_tokens():
@@ -40,6 +42,13 @@ def write_sources(folder: Path) -> None:
 def _line(rng: random.Random, place: int) -> str:
     row = {"id": place, "text": _text(rng), "score": 1.5, "body": _text(rng)}
     return json.dumps(row, ensure_ascii=place % 2 == 0)
+
+
+def _with_ranges(text: str, rng: random.Random) -> dict[str, Any]:
+    """A line, of which a third lacks the key."""
+    places = sorted(rng.choices(range(len(text) + 1), k=2 * rng.randrange(4)))
+    ranges = [places[first : first + 2] for first in range(0, len(places), 2)]
+    return {"text": text, **({"no_loss_ranges": ranges} if rng.random() < 0.7 else {})}
 
 
 def _text(rng: random.Random) -> str:
