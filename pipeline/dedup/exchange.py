@@ -12,6 +12,7 @@ or written out of order. There are two passes (settle.py says why):
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class TextFile:
                     read = _read(file.readinto, text)
                 if read < end - begin:
                     raise _wrong(self.path, f"{size:,} bytes")
+                os.posix_fadvise(file.fileno(), end, block_bytes, os.POSIX_FADV_WILLNEED)  # while this is answered
                 for partition, (at, stop) in enumerate(zip(done, ends, strict=True)):
                     if stop > at:
                         yield partition, requests[partition][at:stop], text, begin

@@ -203,6 +203,11 @@ def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[
     A window of several blocks is mapped, because reading copies them, which takes twice as long as the digests. A
     window of one is read, because mapping takes 50 us.
     """
+    if 0 < len(wanted) <= WINDOW_BLOCKS:
+        # For a missing page of a map the kernel reads as many megabytes on either side as its read-ahead: more than
+        # a section is long.
+        begin, end = wanted[0] * BLOCK_BYTES, (wanted[-1] + 1) * BLOCK_BYTES
+        os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)
     for window, numbers in groupby(wanted, lambda number: number // WINDOW_BLOCKS):
         begin = window * WINDOW_BLOCKS * BLOCK_BYTES
         length = min(WINDOW_BLOCKS * BLOCK_BYTES, size_bytes - begin)

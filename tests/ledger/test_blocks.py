@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,22 @@ def test_blocks_of_a_file_that_was_cut_is_damage(tmp_path: Path, size: int) -> N
         file.truncate(size)
     with pytest.raises(DamagedStepError):
         blocks.require()
+
+
+def test_short_slice_of_a_file_that_is_not_cached_is_all_that_is_read_from_the_disk() -> None:
+    """The kernel reads ahead of a slice, and behind it: files of sections would be read several times over."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as scratch:  # a temporary folder may be in memory
+        path, blocks = opened(Path(scratch), 8 * WINDOW_BYTES)
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        before = bytes_from_disk()
+        blocks.open("b", 3 * WINDOW_BYTES + 5, 3 * WINDOW_BYTES + 2 * BLOCK_BYTES).close()
+        read = bytes_from_disk() - before
+        if not read:
+            pytest.skip("this file system does not count reads, or kept the file in memory")
+        assert read <= 3 * BLOCK_BYTES
+
+
+def bytes_from_disk() -> int:
+    """What this process has had read from disks."""
+    return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["read_bytes"])
