@@ -150,6 +150,26 @@ QUOTED = [
         "disk",
         ["keep/peak_per_text_byte", "eager/peak_per_text_byte"],
     ),
+    *(
+        (
+            "sizing.md",
+            f"| {shown} | # | # | # |",
+            "model",
+            [f"{size}/stated_by_measured/{value}" for size in ("0.5 GB", "4 GB", "4 GB that repeat themselves")],
+        )
+        for shown, value in (
+            ("time", "seconds"),
+            ("peak disk, `reclaim: eager`", "peak_disk"),
+            ("memory of a worker", "memory_of_a_step"),
+            ("tokens", "tokens"),
+        )
+    ),
+    (
+        "how-it-works.md",
+        "`dedup` of 3.26 GB takes # major page faults",
+        "dedup_memory",
+        ["runs/1/major_faults"],
+    ),
     (
         "sizing.md",
         "reads # bytes and writes # for each byte of text",
