@@ -27,7 +27,7 @@ from benchmarks.results import write_result
 
 WORDS_TO_A_CHANGE = 100
 WORKERS = 2
-BETWEEN = ("anchor", "shared", "context", "settle", "border", "match", "union")
+RANGE_STAGES = ("anchor", "shared", "context", "settle", "border", "match", "union")
 MEMORY = "128MiB"
 """dedup.memory. By arithmetic, the sections of two partitions (125 MB each) and what two workers hold (250 MB each) fit
 into 1 GB, so that all turns of match but the first read a section from the page cache."""
@@ -86,13 +86,13 @@ def measure(corpus: Path, scratch: Path, limit_bytes: int, minimum_bytes: int) -
 
 def ranges_seconds(figures: dict[str, Any]) -> float:
     """Seconds of all steps that find ranges."""
-    return float(sum(figures["stages"][name]["seconds"] for name in BETWEEN))
+    return float(sum(figures["stages"][name]["seconds"] for name in RANGE_STAGES))
 
 
 def scratch_share(figures: dict[str, Any]) -> float:
     """Bytes on disk beside the text shards and the result, per byte of text."""
     text_bytes = figures["stages"]["index"]["disk_bytes"]
-    return round(sum(figures["stages"][name]["disk_bytes"] for name in BETWEEN) / text_bytes, 3)
+    return round(sum(figures["stages"][name]["disk_bytes"] for name in RANGE_STAGES) / text_bytes, 3)
 
 
 def main() -> None:

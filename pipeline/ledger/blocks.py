@@ -22,7 +22,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import groupby
 from mmap import MAP_POPULATE, MAP_SHARED, PROT_READ, mmap
 from pathlib import Path
 from typing import BinaryIO
@@ -204,26 +203,24 @@ def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[
     Blocks are mapped, all pages of a window at once, because reading copies them, which takes five times as long as the
     digests. Few bytes are read, because mapping takes 50 us.
     """
-    if 0 < len(wanted) <= WINDOW_BLOCKS:
-        # For a missing page of a map the kernel reads as many megabytes on either side as its read-ahead: more than
-        # a section is long.
-        begin, end = wanted[0] * BLOCK_BYTES, (wanted[-1] + 1) * BLOCK_BYTES
-        os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)
-    for _, window in groupby(wanted, lambda number: number // WINDOW_BLOCKS):
-        numbers = list(window)
-        begin, end = numbers[0] * BLOCK_BYTES, min((numbers[-1] + 1) * BLOCK_BYTES, size_bytes)
-        if end - begin < MAPPED_BYTES:
-            yield numbers[0], xxhash.xxh3_128_digest(os.pread(file.fileno(), end - begin, begin))
+    for begin, end in _stretches(wanted, WINDOW_BLOCKS):
+        start, size = begin * BLOCK_BYTES, min(end * BLOCK_BYTES, size_bytes) - begin * BLOCK_BYTES
+        if end - begin < WINDOW_BLOCKS:
+            # For a missing page of a map the kernel reads as many megabytes on either side as its read-ahead: more
+            # than a section is long.
+            os.posix_fadvise(file.fileno(), start, size, os.POSIX_FADV_WILLNEED)
+        if size < MAPPED_BYTES:
+            yield begin, xxhash.xxh3_128_digest(os.pread(file.fileno(), size, start))
             continue
         try:
-            mapped = mmap(file.fileno(), end - begin, MAP_SHARED | MAP_POPULATE, PROT_READ, offset=begin)
+            mapped = mmap(file.fileno(), size, MAP_SHARED | MAP_POPULATE, PROT_READ, offset=start)
         except ValueError:
-            yield numbers[0], b""
+            yield begin, b""
             return
         with mapped, memoryview(mapped) as view:
-            for number in numbers:
-                start = number * BLOCK_BYTES - begin
-                yield number, xxhash.xxh3_128_digest(view[start : start + BLOCK_BYTES])
+            for number in range(begin, end):
+                place = number * BLOCK_BYTES - start
+                yield number, xxhash.xxh3_128_digest(view[place : place + BLOCK_BYTES])
 
 
 def _same_file(path: Path, file: BinaryIO) -> tuple[str, int, int, int]:
@@ -251,7 +248,7 @@ def _kept_here(path: Path, size_bytes: int) -> BinaryIO:
 
 
 def _stretches(numbers: list[int], most: int) -> Iterator[tuple[int, int]]:
-    """[begin, end) of runs of consecutive numbers, at most `most` each, since a run is held in memory."""
+    """[begin, end) of runs of consecutive numbers, at most `most` each."""
     begin = 0
     for at in range(1, len(numbers) + 1):
         if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - begin == most:

@@ -45,7 +45,7 @@ def _line(rng: random.Random, place: int) -> str:
 
 
 def _with_ranges(text: str, rng: random.Random) -> dict[str, Any]:
-    """A line, of which a third lacks the key."""
+    """A document with its ranges; a third of the documents have no key for them."""
     places = sorted(rng.choices(range(len(text) + 1), k=2 * rng.randrange(4)))
     ranges = [places[first : first + 2] for first in range(0, len(places), 2)]
     return {"text": text, **({"no_loss_ranges": ranges} if rng.random() < 0.7 else {})}
