@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba"))
 
-# Every step flushes its files to the device. In memory that costs nothing, and whole builds take a third less time:
+# Receipts and deliveries are flushed to the device. In memory that costs nothing, and whole builds take less time:
 # at most 1.3 GB lie there, in pytest's own folder, which nobody else may read.
 MEMORY = Path("/dev/shm")  # noqa: S108
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
-from corpusmill.documents.json_members import find_value, insert_place
+from corpusmill.documents.json_members import find_value, insert_place, value_of
 from corpusmill.documents.located import find_line_ends, locate
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import ConfigError
+
+_in_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ def _edits(
     indexed: IndexedSource,
 ) -> Iterator[tuple[int, int, bytes]]:
     for (start, end), document in zip(lines, documents.tolist(), strict=True):
-        value = json.dumps(annotation.value_of(document), ensure_ascii=False).encode()
+        value = _in_json(annotation.value_of(document)).encode()
         depth, span, separator = _place(data, start, end, path)
         if separator is not None:
             yield *span, separator + _nested(path[depth:], value)[1:-1]
@@ -157,12 +159,12 @@ def _place(data: bytes, start: int, end: int, path: list[str]) -> tuple[int, tup
 
 def _value(data: bytes, start: int, end: int, path: list[str]) -> list[Any]:
     """The list that a line has at a path; empty if there is none."""
+    value: Any = memoryview(data)[start:end]
     for key in path:
-        value = find_value(data, key, start, end)
+        value = value_of(value, key)
         if value is None:
             return []
-        start, end = value
-    annotated = orjson.loads(memoryview(data)[start:end])
+    annotated = orjson.loads(value)
     return annotated if isinstance(annotated, list) else []
 
 

@@ -45,17 +45,25 @@ def find_value(data: Line, key: str, start: int = 0, end: int | None = None) -> 
 def find_values(data: Line, key: str, objects: Iterable[tuple[int, int]]) -> list[tuple[int, int] | None]:
     """The same of several objects `data[start:end]`."""
     view, decoder = memoryview(data), _value_decoder(key)
-    begin = _address(data)
+    begin = -1
     places: list[tuple[int, int] | None] = []
     for start, end in objects:
         value = _decode(decoder, view[start:end])
         if value is None:
             places.append(None)
         else:
-            member = np.frombuffer(value, np.uint8)
-            place = member.__array_interface__["data"][0] - begin
-            places.append((place, place + len(member)))
+            begin = _address(data) if begin < 0 else begin
+            place = _address(value) - begin
+            places.append((place, place + len(memoryview(value))))
     return places
+
+
+def value_of(data: Line, key: str) -> Line | None:
+    """The JSON of `key` at the top level of the object `data`, a view; None if the object lacks it, DecodeError if it
+    is not an object.
+    """
+    value = _decode(_value_decoder(key), data)
+    return None if value is None else memoryview(value)
 
 
 def _address(data: Any) -> int:
@@ -65,9 +73,10 @@ def _address(data: Any) -> int:
 
 def insert_place(data: bytes, start: int, end: int) -> tuple[int, bytes]:
     """(where a last member can be put into the object `data[start:end]`, the separator before it)."""
-    close = data.rindex(b"}", start, end)
-    members = data[start:close].rstrip(JSON_WHITESPACE)
-    return start + len(members), b"" if members.lstrip(JSON_WHITESPACE) == b"{" else b", "
+    at = data.rindex(b"}", start, end)
+    while data[at - 1] in JSON_WHITESPACE:
+        at -= 1
+    return at, b"" if data[at - 1] == ord("{") else b", "  # no member ends with a brace that opens
 
 
 def is_json(line: Line) -> bool:

@@ -5,7 +5,7 @@ files into the folder it is given and returns its counts.
 Out: the path of a receipt. The folder carries the step's fingerprint, and the receipt is written last::
 
      work/<dataset>/<stage>/<unit>-<16 hex digits of the fingerprint>/
-         <output files>        written by the body, flushed to the device before the receipt appears
+         <output files>        written by the body before the receipt appears
          receipt.json          renamed into place last: if it exists, everything next to it is complete
          .blocks               the XXH3-128 of every 1 MiB of the outputs: checked when another step opens them
          .lock                 held while the body runs, so that two runs never write one folder

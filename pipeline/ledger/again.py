@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from corpusmill.errors import CorruptDataError
-from corpusmill.ledger.receipt import RECEIPT_NAME, read_receipt, sync_folder
+from corpusmill.ledger.receipt import RECEIPT_NAME, read_receipt
 from corpusmill.work_folder.small import is_shared, put, refresh
 
 AGAIN = ".again"
@@ -69,7 +69,7 @@ def asked_again(folder: Path | str) -> bool:
 
 
 def move_up(written: Path, folder: Path) -> None:
-    """Replace every old file by its rewritten one, and flush the new names to the device."""
+    """Replace every old file by its rewritten one."""
     for path in sorted(written.rglob("*")):
         place = folder / path.relative_to(written)
         if path.is_dir():
@@ -80,9 +80,6 @@ def move_up(written: Path, folder: Path) -> None:
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             path.replace(place)
-    for path in (folder, *sorted(folder.rglob("*"))):
-        if path.is_dir() and not path.is_symlink():
-            sync_folder(path)
 
 
 def remove_others(folder: Path, kept: Collection[str]) -> None:

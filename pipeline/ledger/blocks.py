@@ -7,7 +7,8 @@ that it touches.
     outputs   tokens (2.5 MiB)        ends (8 B)
     .blocks   16 B | 16 B | 16 B      16 B
 
-A process checks a block once for as long as the file stays the same (inode, size, time of change).
+A process checks a block once for as long as the file stays the same (inode, size, time of change); what it has read to
+state the digests counts as checked.
 
 In a bucket, blocks that a reader needs and this machine lacks are fetched: missing blocks of a local file are holes,
 whose digests differ as those of damaged blocks do. Files are open with a shared lock while they are read, and a map of
@@ -101,7 +102,6 @@ class Blocks:
         file = self._opened(name)
         try:
             self._compare(name, file, first, last)
-            file.seek(0)
         except BaseException:
             file.close()
             raise
@@ -121,7 +121,7 @@ class Blocks:
 
     def _compare(self, name: str, file: BinaryIO, first: int, last: int) -> None:
         path, size = self.folder / name, self._first[name][1]
-        compared = _checked.setdefault(_same_file(path, file), bytearray(blocks_of(size)))
+        compared = _checked.setdefault(_same_file(path, os.fstat(file.fileno())), bytearray(blocks_of(size)))
         begin, end = first // BLOCK_BYTES, blocks_of(min(last, size))
         if compared.find(0, begin, end) < 0:
             return
@@ -139,7 +139,7 @@ class Blocks:
             raise self._damaged(path, f"block {differing[0]:,} as written")
         if differing:
             self._fetch(name, sorted(differing))
-            _checked[_same_file(path, file)] = compared
+            _checked[_same_file(path, os.fstat(file.fileno()))] = compared
             for number in differing:
                 compared[number] = 1
 
@@ -223,8 +223,13 @@ def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[
                 yield number, xxhash.xxh3_128_digest(view[place : place + BLOCK_BYTES])
 
 
-def _same_file(path: Path, file: BinaryIO) -> tuple[str, int, int, int]:
-    status = os.fstat(file.fileno())
+def note_read(path: Path, status: os.stat_result) -> None:
+    """An output of which this process has just stated the digests, with the file's status before it read it."""
+    if not is_shared(path):
+        _checked[_same_file(path, status)] = bytearray(b"\1" * blocks_of(status.st_size))
+
+
+def _same_file(path: Path, status: os.stat_result) -> tuple[str, int, int, int]:
     return str(path), status.st_ino, status.st_size, status.st_ctime_ns
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, full_device_explained
 from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from corpusmill.ledger.again import AGAIN, ask_again, asked_again, look, move_up, remove_others
-from corpusmill.ledger.blocks import Blocks, DamagedStepError, read_digests
+from corpusmill.ledger.blocks import Blocks, DamagedStepError, note_read, read_digests
 from corpusmill.ledger.cached import make_room
 from corpusmill.ledger.commit import commit
 from corpusmill.ledger.lock import LOCK_NAME, held, remove_unfinished
@@ -35,7 +35,6 @@ from corpusmill.ledger.receipt import (
     output_file,
     output_file_and_blocks,
     read_receipt,
-    sync_folder,
     write_receipt,
 )
 from corpusmill.work_folder.outputs import new_attempt, send
@@ -235,30 +234,25 @@ def size_of(path: str) -> int:
 
 
 def _settled_outputs(folder: Path, algorithm: Algorithm) -> tuple[tuple[OutputFile, ...], bytes]:
-    """Flush every file below `folder` to the device; returns (outputs in order of name, content of `.blocks`)."""
-    folders = {folder}
+    """(outputs below `folder` in order of name, content of `.blocks`, which is written).
+
+    Nothing is flushed to the device, which writes within half a minute by itself: whoever opens an output that a power
+    cut took finds other bytes than the receipt states, and the step runs again. Deliveries are flushed (storage/).
+    """
     outputs: list[OutputFile] = []
     digests: list[bytes] = []
     known: dict[tuple[int, int], tuple[OutputFile, bytes]] = {}  # a file may have several names (hard links)
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
-        if path.is_dir():
-            folders.add(path)
-        elif path.name != LOCK_NAME:
+        if not path.is_dir() and path.name != LOCK_NAME:
             name = path.relative_to(folder).as_posix()
-            with path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if (identity := (status.st_dev, status.st_ino)) not in known:
-                    os.fsync(file.fileno())
-                    known[identity] = output_file_and_blocks(path, name, algorithm)
+            status = path.stat()
+            if (identity := (status.st_dev, status.st_ino)) not in known:
+                known[identity] = output_file_and_blocks(path, name, algorithm)
+            note_read(path, status)
             output, blocks = known[identity]
             outputs.append(replace(output, name=name))
             digests.append(blocks)
-    with (folder / BLOCKS_NAME).open("wb") as file:
-        file.write(b"".join(digests))
-        file.flush()
-        os.fsync(file.fileno())
-    for other in folders:
-        sync_folder(other)
+    (folder / BLOCKS_NAME).write_bytes(b"".join(digests))
     return tuple(outputs), b"".join(digests)
 
 

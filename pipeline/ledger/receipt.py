@@ -215,7 +215,7 @@ def _decoder(kind: type[Receipt]) -> msgspec.json.Decoder[Any]:
 
 
 def write_receipt(receipt: Receipt, folder: Path, *, finished_ns: int | None = None) -> Path:
-    """Write `receipt`, sealed, into `folder`: to the device first, then by atomic rename.
+    """Write `receipt`, sealed, into `folder`: flushed to the device, then by atomic rename, so it is never a half one.
 
     `finished_ns`: the file's modification time, which states when the step finished; by default now.
     """
@@ -228,17 +228,7 @@ def write_receipt(receipt: Receipt, folder: Path, *, finished_ns: int | None = N
     if finished_ns is not None:
         os.utime(temporary, ns=(finished_ns, finished_ns))
     temporary.replace(path)
-    sync_folder(folder)
     return path
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to the device, so that a rename survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def versions_of(*libraries: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ from corpusmill.content import ContentSum
 from corpusmill.content_kernels import Words, place_weights, token_sums, weighted_sum
 from corpusmill.shuffle.scatter import ScatteredCell
 from corpusmill.slices import copy_slices, starts_of
-from corpusmill.tokens.record_shard import write_provenance, write_record_shard
+from corpusmill.tokens.record_shard import write_provenance
 from corpusmill.tokens.runs import runs
 
 BATCH_TOKENS = 1 << 19
+
+Batch = tuple[int, int, NDArray[Any]]
+"""(first record, past the last, their tokens)."""
 
 
 @dataclass(frozen=True)
@@ -44,35 +47,41 @@ def gather_cell(slices: list[ScatteredCell], cell: int, folder: Path) -> Gathere
     shards = np.repeat(np.arange(len(slices), dtype=np.uint64), [len(part.rows) for part in slices])
     order = np.argsort(rows[:, 1], kind="stable")
     lengths = rows[order, 2]
-    ends = np.cumsum(lengths, dtype=np.uint64)
     places = np.empty(len(order), np.uint64)
-    places[order] = ends - lengths
-    permuted = np.empty(int(ends[-1]) if len(ends) else 0, slices[0].dtype)
+    places[order] = starts_of(lengths)
+    permuted = np.empty(int(lengths.sum()), slices[0].dtype)
     begin = 0
     for part in slices:
         _place(part, places[begin : begin + len(part.rows)], permuted)
         begin += len(part.rows)
-    write_record_shard(permuted, shards[order], rows[order, 0], lengths, folder)
-    content = _content(permuted, lengths, shards[order], rows[order, 0], cell, 0)
-    return Gathered(len(rows), len(permuted), *content)
+    batches = _batches(lengths, lambda first, last: permuted[first:last])
+    return _write(batches, shards[order], rows[order, 0], lengths, cell, permuted.dtype, folder)
 
 
 def gather_shard(cell: ScatteredCell, shard: int, folder: Path) -> Gathered:
     """Write the record shard of a shard that was scattered into one cell, its records in their own order."""
-    content, all_places = ContentSum(), ContentSum()
-    with (folder / "tokens").open("wb") as file:
-        for first, last, tokens in _batches(cell):
-            file.write(tokens.data)
-            batch = cell.rows[first:last]
-            more, more_places = _content(tokens, batch[:, 2], shard, batch[:, 0], shard, first)
-            content, all_places = content + more, all_places + more_places
     shards = np.full(len(cell.rows), shard, np.uint64)
-    write_provenance(shards, cell.rows[:, 0], cell.rows[:, 2], cell.dtype, folder)
-    return Gathered(len(cell.rows), cell.tokens, content, all_places)
+    lengths = cell.rows[:, 2]
+    return _write(_batches(lengths, cell.read), shards, cell.rows[:, 0], lengths, shard, cell.dtype, folder)
+
+
+def _write(
+    batches: Iterable[Batch], shards: Words, ordinals: Words, lengths: Words, cell: int, dtype: Any, folder: Path
+) -> Gathered:
+    """Write a record shard and add up its content, a batch at a time: what is summed is still in the CPU's cache."""
+    content, places, tokens = ContentSum(), ContentSum(), 0
+    with (folder / "tokens").open("wb") as file:
+        for first, last, batch in batches:
+            own = slice(first, last)
+            more, more_places = _content(batch, lengths[own], shards[own], ordinals[own], cell, first)
+            content, places, tokens = content + more, places + more_places, tokens + len(batch)
+            file.write(batch.data)
+    write_provenance(shards, ordinals, lengths, dtype, folder)
+    return Gathered(len(lengths), tokens, content, places)
 
 
 def _content(
-    tokens: NDArray[Any], lengths: Words, shards: Words | int, ordinals: Words, cell: int, first_place: int
+    tokens: NDArray[Any], lengths: Words, shards: Words, ordinals: Words, cell: int, first_place: int
 ) -> tuple[ContentSum, ContentSum]:
     """The content sums of records back to back: by origin, and by place in the cell."""
     lengths = np.ascontiguousarray(lengths)
@@ -81,17 +90,17 @@ def _content(
     return weighted_sum(sums, place_weights(shards, ordinals)), weighted_sum(sums, place_weights(cell, places))
 
 
-def _batches(cell: ScatteredCell) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    """(first record, past the last, their tokens) of a slice, about BATCH_TOKENS at a time."""
-    ends = np.cumsum(cell.rows[:, 2], dtype=np.uint64)
+def _batches(lengths: Words, read: Callable[[int, int], NDArray[Any]]) -> Iterator[Batch]:
+    """Records of these lengths, about BATCH_TOKENS at a time; `read` gives the tokens [first, last) of all."""
+    ends = np.cumsum(lengths, dtype=np.uint64)
     for first, last in runs(ends, BATCH_TOKENS):
         start = int(ends[first - 1]) if first else 0
-        yield first, last, cell.read(start, int(ends[last - 1]))
+        yield first, last, read(start, int(ends[last - 1]))
 
 
 def _place(cell: ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[Any]) -> None:
     """Read a slice in batches and copy each of its records to its place."""
     lengths = np.ascontiguousarray(cell.rows[:, 2])
-    for first, last, tokens in _batches(cell):
+    for first, last, tokens in _batches(lengths, cell.read):
         sizes = lengths[first:last]
         copy_slices(tokens, starts_of(sizes), sizes, permuted, places[first:last])

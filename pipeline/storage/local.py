@@ -86,6 +86,11 @@ def _copy(source: Path, target: Path) -> None:
         os.fsync(writing.fileno())
 
 
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 class LocalStore:
     """A folder; names are paths below it."""
 
@@ -182,6 +187,8 @@ class LocalStore:
 
     def take_over(self, source: Path, name: str, sha256: str) -> None:
         """As receive, for a file that its owner deletes next: by a hard link, if the file system has them."""
+        with explained(self._path(name)):
+            _flush(source)
         if file_digest(source) != sha256 or not self._linked(source, name):
             self.receive(source, name, sha256)
 

@@ -46,18 +46,6 @@ class RecordShard(Provenance):
         return self.tokens[int(start) : int(stop)], self.ends[first:last] - start
 
 
-def write_record_shard(
-    tokens: NDArray[Any],
-    shards: NDArray[np.uint64],
-    ordinals: NDArray[np.uint64],
-    lengths: NDArray[np.uint64],
-    folder: Path,
-) -> None:
-    """Write the tokens of some records, back to back, and their provenance rows."""
-    (folder / "tokens").write_bytes(tokens.data)
-    write_provenance(shards, ordinals, lengths, tokens.dtype, folder)
-
-
 def write_provenance(
     shards: NDArray[np.uint64],
     ordinals: NDArray[np.uint64],
@@ -65,7 +53,7 @@ def write_provenance(
     dtype: np.dtype[Any],
     folder: Path,
 ) -> None:
-    """Write the provenance of a record shard's records."""
+    """Complete a record shard whose `tokens`, of `dtype`, are written: the provenance of its records."""
     (folder / PROVENANCE).write_bytes(np.stack([shards, ordinals, lengths], axis=1).astype("<u8").data)
     (folder / "record_shard.json").write_text(json.dumps({"dtype": dtype.name}) + "\n")
 

@@ -88,3 +88,20 @@ def test_short_slice_of_a_file_that_is_not_cached_is_all_that_is_read_from_the_d
 def bytes_from_disk() -> int:
     """What this process has had read from disks."""
     return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["read_bytes"])
+
+
+def test_output_that_its_own_process_has_just_written_is_not_read_again_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, blocks = opened(tmp_path, 3 * BLOCK_BYTES)
+    with monkeypatch.context() as forbidding:
+        forbidding.setattr("corpusmill.ledger.blocks._digests_of", None)
+        blocks.open("b").close()
+    before = path.stat().st_ctime_ns
+    with path.open("r+b") as file:
+        while path.stat().st_ctime_ns == before:  # the clock of a file system may tick slowly
+            file.seek(BLOCK_BYTES)
+            file.write(b"!")
+            file.flush()
+    with pytest.raises(DamagedStepError, match="block 1 as written"):
+        blocks.open("b").close()

@@ -25,7 +25,7 @@ from tests.search.sources import NAMES, Corpus, Source, filled
 from tests.search.vocabularies import write_vocabulary
 
 CARD = {"README.md", "croissant.json"}  # of how the files were made: no part of the version (docs/card.md)
-MEMORY = Path("/dev/shm")  # noqa: S108 (every step flushes its files; in memory that costs nothing)
+MEMORY = Path("/dev/shm")  # noqa: S108 (deliveries and receipts are flushed; in memory that costs nothing)
 
 
 class Compared(RuleBasedStateMachine):

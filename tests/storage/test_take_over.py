@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ def test_file_that_is_taken_over_is_the_same_file_under_another_name(tmp_path: P
     source.unlink()
     assert taken.read_bytes() == CONTENT
     assert [path.name for path in (tmp_path / "store").rglob("*") if path.is_file()] == ["name"]
+
+
+def test_file_that_is_taken_over_is_flushed_before_it_gets_its_name(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    LocalStore(str(tmp_path / "store")).take_over(source, "name", SHA256)
+    assert flushed == [source]
 
 
 def test_file_that_is_taken_over_replaces_what_has_its_name(tmp_path: Path, source: Path) -> None:

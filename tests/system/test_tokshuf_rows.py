@@ -257,17 +257,17 @@ def test_webdataset_t32_context_that_the_shuffle_changes_or_doubles_is_found_by_
     source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"}
     plan_receipt = plan_dataset(check_config(configuration(tmp_path, source=source), where="test"))
     run_steps(plan_receipt, "download", "scatter")
-    write = gather.write_record_shard
+    place = gather._place
 
-    def damaging(tokens: NDArray[np.uint32], *rest: Any) -> None:
-        contexts = tokens.reshape(-1, CONTEXT)
+    def damaging(cell: gather.ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[np.uint32]) -> None:
+        place(cell, places, permuted)
+        contexts = permuted.reshape(-1, CONTEXT)
         if damage == "changed":
             contexts[7, 3] ^= 1
         else:
             contexts[7] = contexts[8]
-        write(tokens, *rest)
 
-    monkeypatch.setattr(gather, "write_record_shard", damaging)
+    monkeypatch.setattr(gather, "_place", damaging)
     run_steps(plan_receipt, "gather", "export")
     with pytest.raises(BalanceError, match="does not balance") as caught:
         run_steps(plan_receipt, "manifest", "manifest")

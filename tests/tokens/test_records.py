@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.tokens.packing import Packing
-from corpusmill.tokens.record_shard import open_record_shard, write_record_shard
+from corpusmill.tokens.record_shard import open_record_shard, write_provenance
 from corpusmill.tokens.records import RecordsContent, context_records, document_records
 from corpusmill.tokens.runs import runs
 from corpusmill.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
@@ -134,7 +134,8 @@ def test_token_shard_truncated_tokens_are_noticed(tmp_path) -> None:
 def test_record_shard_slices_are_counted_from_their_own_start(tmp_path) -> None:
     lengths = np.array([2, 1, 3], np.uint64)
     tokens = np.arange(6, dtype=np.uint16)
-    write_record_shard(tokens, np.array([0, 1, 1], np.uint64), np.array([5, 6, 7], np.uint64), lengths, tmp_path)
+    (tmp_path / "tokens").write_bytes(tokens.data)
+    write_provenance(np.array([0, 1, 1], np.uint64), np.array([5, 6, 7], np.uint64), lengths, tokens.dtype, tmp_path)
     shard = open_record_shard(tmp_path)
     part, ends = shard.slice(1, 3)
     assert part.tolist() == [2, 3, 4, 5]
@@ -144,6 +145,7 @@ def test_record_shard_slices_are_counted_from_their_own_start(tmp_path) -> None:
 
 def test_record_shard_missing_tokens_are_noticed(tmp_path) -> None:
     ones = np.array([1], np.uint64)
-    write_record_shard(np.empty(0, np.uint16), ones, ones, ones, tmp_path)
+    (tmp_path / "tokens").write_bytes(b"")
+    write_provenance(ones, ones, ones, np.dtype(np.uint16), tmp_path)
     with pytest.raises(CorruptDataError, match="files disagree"):
         open_record_shard(tmp_path)
