@@ -12,7 +12,9 @@ Special tokens around documents are left out of both, because they depend on fra
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +27,8 @@ class WrittenContent:
     """Consumes the sums of consecutive records of some stretches (cell, first, last) of cells."""
 
     def __init__(self, stretches: Sequence[tuple[int, int, int]]) -> None:
-        self._units = np.repeat(
-            np.array([cell for cell, _, _ in stretches], np.uint64), [last - first for _, first, last in stretches]
-        )
-        self._places = np.concatenate(
-            [np.empty(0, np.uint64), *(np.arange(first, last, dtype=np.uint64) for _, first, last in stretches)]
-        )
+        self._stretches = stretches
+        self._ends = list(accumulate(last - first for _, first, last in stretches))  # in records
         self._records = 0
         self.file = NOTHING
         self.cells: dict[int, ContentSum] = {}
@@ -38,13 +36,16 @@ class WrittenContent:
     def add(self, sums: Words) -> None:
         """The token sums uint64 (2, n) of the next n records. IndexError for more records than the stretches hold."""
         first, last = self._records, self._records + sums.shape[1]
-        if last > len(self._places):
-            raise IndexError(f"{last:,} records were written of {len(self._places):,}")
+        if last > max(self._ends, default=0):
+            raise IndexError(f"{last:,} records were written of {max(self._ends, default=0):,}")
         self.file += weighted_sum(sums, place_weights(0, np.arange(first, last, dtype=np.uint64)))
-        units = self._units[first:last]
-        for cell in np.unique(units).tolist():
-            self.add_to_cell(cell, sums[:, units == cell], self._places[first:last][units == cell])
-        self._records = last
+        while self._records < last:
+            number = bisect_right(self._ends, self._records)
+            cell, _, behind = self._stretches[number]
+            stop, offset = min(last, self._ends[number]), behind - self._ends[number]
+            places = np.arange(self._records + offset, stop + offset, dtype=np.uint64)
+            self.add_to_cell(cell, sums[:, self._records - first : stop - first], places)
+            self._records = stop
 
     def add_to_cell(self, cell: int, sums: Words, places: NDArray[np.uint64]) -> None:
         """The token sums of records, or of pieces of them, by their places in one cell."""

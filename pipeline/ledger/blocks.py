@@ -18,14 +18,17 @@ fetched again (cached.py).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from mmap import MAP_POPULATE, MAP_SHARED, PROT_READ, mmap
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import xxhash
 
@@ -42,6 +45,7 @@ BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 16
 WINDOW_BLOCKS = 8  # mapped at once
 MAPPED_BYTES = BLOCK_BYTES // 4  # and more; fewer are read
+NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
 MOST_BLOCKS = 64  # fetched at once, fewer if the cache is small
 
 _checked: dict[tuple[str, int, int, int], bytearray] = {}
@@ -61,17 +65,18 @@ class Blocks:
     def __init__(self, folder: Path, receipt: Receipt) -> None:
         self.folder = folder
         self._receipt = receipt
+        self._shared = is_shared(folder)
         self._first: dict[str, tuple[int, int]] = {}  # output -> its first block, its size
         blocks = 0
         for output in receipt.outputs:
             self._first[output.name] = blocks, output.size_bytes
             blocks += blocks_of(output.size_bytes)
         self._digests = read_digests(folder)
-        if is_shared(folder) and not self._are_here(receipt):
+        if self._shared and not self._are_here(receipt):
             self._digests = self._fetched_digests(blocks)
         if xxhash.xxh3_128_hexdigest(self._digests) != receipt.blocks or len(self._digests) != blocks * DIGEST_BYTES:
             raise self._damaged(folder / BLOCKS_NAME, f"{blocks:,} digests of digest {receipt.blocks}")
-        if is_shared(folder):
+        if self._shared:
             with suppress(FileNotFoundError):
                 os.utime(folder / BLOCKS_NAME)  # the cache evicts the steps that were opened longest ago
 
@@ -84,7 +89,7 @@ class Blocks:
         """The same for callers that read by path: outputs of a bucket stay here while these files are open."""
         for name in self._first if names is None else names:
             file = self.open(name)
-            if is_shared(self.folder):
+            if self._shared:
                 yield file
             else:
                 file.close()
@@ -99,47 +104,54 @@ class Blocks:
 
     def open(self, name: str, first: int = 0, last: int = sys.maxsize) -> BinaryIO:
         """Open an output after checking the blocks that hold bytes [first, last)."""
-        file = self._opened(name)
+        file, status = self._opened(name)
         try:
-            self._compare(name, file, first, last)
+            self._compare(name, file, status, first, last)
+            if self._shared:
+                file.seek(0)  # looking for holes moves it
         except BaseException:
             file.close()
             raise
         return file
 
-    def _opened(self, name: str) -> BinaryIO:
-        path, size = self.folder / name, self._first[name][1]
-        if is_shared(path) and name not in self._receipt.given_back:
-            return _kept_here(path, size)
+    def _opened(self, name: str) -> tuple[BinaryIO, os.stat_result]:
+        size = self._first[name][1]
+        if self._shared and name not in self._receipt.given_back:
+            file = _kept_here(self.folder / name, size)
+            return file, os.fstat(file.fileno())
         try:
-            right = path.stat().st_size == size
+            # Paths and buffered files would take longer than the system calls. A pipe must not make anybody wait.
+            descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            raise self._damaged(path, f"{size:,} bytes") from error
-        if not right:
-            raise self._damaged(path, f"{size:,} bytes")
-        return path.open("rb", buffering=0)
+            if error.errno not in NO_FILE:
+                raise
+            raise self._damaged(self.folder / name, f"{size:,} bytes") from error
+        status = os.fstat(descriptor)
+        if status.st_size != size or not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise self._damaged(self.folder / name, f"{size:,} bytes")
+        return cast("BinaryIO", FileIO(descriptor)), status
 
-    def _compare(self, name: str, file: BinaryIO, first: int, last: int) -> None:
-        path, size = self.folder / name, self._first[name][1]
-        compared = _checked.setdefault(_same_file(path, os.fstat(file.fileno())), bytearray(blocks_of(size)))
+    def _compare(self, name: str, file: BinaryIO, status: os.stat_result, first: int, last: int) -> None:
+        place, size = f"{self.folder}/{name}", self._first[name][1]
+        compared = _checked.setdefault(_same_file(place, status), bytearray(blocks_of(size)))
         begin, end = first // BLOCK_BYTES, blocks_of(min(last, size))
         if compared.find(0, begin, end) < 0:
             return
         wanted = [number for number in range(begin, end) if not compared[number]]
-        shared = is_shared(path)
-        differing = [number for number in wanted if shared and _has_hole(file.fileno(), number, size)]
+        differing = [number for number in wanted if self._shared and _has_hole(file.fileno(), number, size)]
         for number, digest in _digests_of(file, sorted({*wanted} - {*differing}), size):
             if self._is_of(name, number, digest):
                 compared[number] = 1
             else:
                 differing.append(number)
-        if shared:
+        if self._shared:
             moved().add(cache_hits=len(wanted) - len(differing), cache_misses=len(differing))
         elif differing:
-            raise self._damaged(path, f"block {differing[0]:,} as written")
+            raise self._damaged(self.folder / name, f"block {differing[0]:,} as written")
         if differing:
             self._fetch(name, sorted(differing))
-            _checked[_same_file(path, os.fstat(file.fileno()))] = compared
+            _checked[_same_file(place, os.fstat(file.fileno()))] = compared
             for number in differing:
                 compared[number] = 1
 
@@ -226,11 +238,11 @@ def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[
 def note_read(path: Path, status: os.stat_result) -> None:
     """An output of which this process has just stated the digests, with the file's status before it read it."""
     if not is_shared(path):
-        _checked[_same_file(path, status)] = bytearray(b"\1" * blocks_of(status.st_size))
+        _checked[_same_file(str(path), status)] = bytearray(b"\1" * blocks_of(status.st_size))
 
 
-def _same_file(path: Path, status: os.stat_result) -> tuple[str, int, int, int]:
-    return str(path), status.st_ino, status.st_size, status.st_ctime_ns
+def _same_file(place: str, status: os.stat_result) -> tuple[str, int, int, int]:
+    return place, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def _kept_here(path: Path, size_bytes: int) -> BinaryIO:

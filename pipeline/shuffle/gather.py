@@ -72,10 +72,10 @@ def _write(
     content, places, tokens = ContentSum(), ContentSum(), 0
     with (folder / "tokens").open("wb") as file:
         for first, last, batch in batches:
+            file.write(batch.data)
             own = slice(first, last)
             more, more_places = _content(batch, lengths[own], shards[own], ordinals[own], cell, first)
             content, places, tokens = content + more, places + more_places, tokens + len(batch)
-            file.write(batch.data)
     write_provenance(shards, ordinals, lengths, dtype, folder)
     return Gathered(len(lengths), tokens, content, places)
 

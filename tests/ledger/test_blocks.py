@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -104,4 +105,31 @@ def test_output_that_its_own_process_has_just_written_is_not_read_again_until_it
             file.write(b"!")
             file.flush()
     with pytest.raises(DamagedStepError, match="block 1 as written"):
+        blocks.open("b").close()
+
+
+@pytest.mark.parametrize("kind", ["gone", "folder", "pipe", "link to itself"])
+def test_output_that_is_no_file_any_more_is_damage_and_nobody_waits_for_it(tmp_path: Path, kind: str) -> None:
+    path, blocks = opened(tmp_path, 7)
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link to itself":
+        path.symlink_to(path)
+    with pytest.raises(DamagedStepError, match="is damaged"):
+        blocks.open("b").close()
+
+
+def test_output_that_cannot_be_opened_for_another_reason_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, blocks = opened(tmp_path, 7)
+
+    def refused(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(OSError, match="too many open files"):
         blocks.open("b").close()
