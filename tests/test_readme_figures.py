@@ -220,6 +220,18 @@ QUOTED = [
         ["shards", "under_airflow/seconds", "ratio"],
     ),
     (
+        "sizing.md",
+        "every step is reused, takes # s",
+        "airflow_16_shards_of_20MB",
+        ["unchanged_under_airflow/seconds"],
+    ),
+    (
+        "sizing.md",
+        "the last ends after # s at best: a third of the command's # s",
+        "airflow_16_shards_of_20MB",
+        ["seconds_of_9_tasks_in_a_chain_that_do_nothing/best", "command_seconds"],
+    ),
+    (
         "steps.md",
         "run at # to # MB/s per core",
         "steps",
