@@ -187,8 +187,7 @@ class LocalStore:
 
     def take_over(self, source: Path, name: str, sha256: str) -> None:
         """As receive, for a file that its owner deletes next: by a hard link, if the file system has them."""
-        with explained(self._path(name)):
-            _flush(source)
+        _flush(source)
         if file_digest(source) != sha256 or not self._linked(source, name):
             self.receive(source, name, sha256)
 

@@ -41,6 +41,12 @@ def test_file_that_is_taken_over_is_flushed_before_it_gets_its_name(
     assert flushed == [source]
 
 
+def test_file_that_is_gone_is_an_error_of_its_own_and_not_of_the_destination(tmp_path: Path, source: Path) -> None:
+    source.unlink()
+    with pytest.raises(FileNotFoundError):
+        LocalStore(str(tmp_path / "store")).take_over(source, "name", SHA256)
+
+
 def test_file_that_is_taken_over_replaces_what_has_its_name(tmp_path: Path, source: Path) -> None:
     store = LocalStore(str(tmp_path / "store"))
     store.receive_bytes(b"old", "name")

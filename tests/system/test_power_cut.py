@@ -28,10 +28,8 @@ def lose(work: Path, losses: list[Callable[[Path], None]], seed: int) -> int:
     """Take outputs of finished steps, their block digests among them; returns how many files changed."""
     drawn, lost = random.Random(seed), 0
     for place in sorted(work.rglob(RECEIPT_NAME)):
-        receipt, folder = read_receipt(place), place.parent
-        if receipt.stage == "plan":
-            continue
-        for path in [folder / ".blocks", *(folder / output.name for output in receipt.outputs)]:
+        outputs_of = (place.parent / output.name for output in read_receipt(place).outputs)
+        for path in [place.parent / ".blocks", *outputs_of]:
             if path.stat().st_size and drawn.random() < 0.8:
                 drawn.choice(losses)(path)
                 lost += 1
