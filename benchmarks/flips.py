@@ -29,7 +29,7 @@ from tests.faults.planted_builds import own_s3, warm_up
 
 ENDS = ("right", "refused, then right", "wrong")
 TABLE = Path(__file__).resolve().parent.parent / ".cache" / "flips.jsonl"
-MEMORY = Path("/dev/shm")  # noqa: S108 - every step flushes its files, which costs nothing there
+MEMORY = Path("/dev/shm")  # noqa: S108 - receipts and deliveries are flushed, which costs nothing there
 
 
 def figures_of(flips: list[Flip]) -> dict[str, Any]:

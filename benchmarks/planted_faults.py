@@ -28,7 +28,7 @@ from tests.faults.planted_builds import own_s3, warm_up
 from tests.faults.planted_runs import BUILD, GOLDEN, NOTHING, VERIFY, Tries
 
 TABLE = Path(__file__).resolve().parent.parent / ".cache" / "planted_faults.jsonl"
-MEMORY = Path("/dev/shm")  # noqa: S108 - every step flushes its files, which costs nothing there
+MEMORY = Path("/dev/shm")  # noqa: S108 - receipts and deliveries are flushed, which costs nothing there
 
 
 def key_of(what: str, scenario: str, edit: str) -> str:

@@ -6,7 +6,7 @@ Out: the path of a receipt. The folder carries the step's fingerprint, and the r
 
      work/<dataset>/<stage>/<unit>-<16 hex digits of the fingerprint>/
          <output files>        written by the body before the receipt appears
-         receipt.json          renamed into place last: if it exists, everything next to it is complete
+         receipt.json          flushed, and renamed into place last: everything next to it was complete
          .blocks               the XXH3-128 of every 1 MiB of the outputs: checked when another step opens them
          .lock                 held while the body runs, so that two runs never write one folder
          .again/               the step must run again; it writes here, while others read the files next to it
@@ -18,6 +18,8 @@ Invariants:
 * A receipt and its outputs are kept until new ones are written: readers still find them, and a step that fails on a
   rerun loses nothing. New files replace the old ones one by one, by rename, and have the same bytes; if they differ
   (the old were damaged), readers detect it by the block digests and wait.
+* Only receipts are flushed to the device. A power cut may take outputs and leave their receipt; readers find that out
+  by the digests (decisions/0001-outputs-are-not-flushed.md).
 * A step checks its inputs against their block digests when it opens them (blocks.py). Damaged files are never used: the
   step that wrote them runs again, and no other has to, since later steps checked what they opened.
 * Outputs that no step needs may be freed (given_back.py): they are deleted, and the receipt records it and remains
