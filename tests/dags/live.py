@@ -24,6 +24,7 @@ from tests.system.corpus import write_corpus
 ROOT = Path(__file__).resolve().parents[2]
 ENDED = {"success", "failed"}
 LONGEST_SECONDS = 300  # on a machine that others use, too
+LAST_LINES = 100
 
 
 def tiny(name: str, **more: Any) -> dict[str, Any]:
@@ -91,9 +92,15 @@ class Rest:
         """Ask until there is something."""
         until = time.monotonic() + seconds
         while not (value := actual()):
-            assert time.monotonic() < until, f"{what}: not within {seconds} s"
+            assert time.monotonic() < until, f"{what}: not within {seconds} s\n{self.last_words()}"
             time.sleep(every_seconds)
         return value
+
+    def last_words(self) -> str:
+        """The end of Airflow's own log but for requests, for whoever reads a test's failure."""
+        logs = [self.folder / "standalone.log", self.folder / ".airflow" / "standalone.log"]
+        lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines()]
+        return "\n".join([line for line in lines if "http.access" not in line][-LAST_LINES:])
 
     def wait_until_parsed(self, dag: str, *, paused: bool = False) -> None:
         """Wait until Airflow knows a DAG, and let it run, or not."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -27,6 +27,15 @@ AIRFLOWS = {"3.1.8": "2026-03-25", "3.2.2": "2026-06-15", "3.3.2": "2026-11-20"}
 TRIED = os.environ.get("CORPUSMILL_TEST_AIRFLOWS", " ".join(AIRFLOWS)).split()
 UNREACHABLE = ("Failed to fetch", "error sending request", "client error (Connect)", "No route to host")
 PASSWORD = "a password for tests"  # noqa: S105
+# What `airflow standalone` starts, and each again when it ends, as a supervisor of processes does: a scheduler to which
+# SQLite refuses a write ends, and standalone goes on without it.
+COMPONENTS = """
+airflow db migrate || exit
+for component in api-server scheduler dag-processor triggerer; do
+    while :; do airflow $component; echo "$component ended ($?): starting it again"; sleep 1; done &
+done
+wait
+"""
 
 
 def run(*command: str | Path, **arguments: Any) -> str:
@@ -73,7 +82,7 @@ def make_environment(folder: Path, *packages: str | Path, newest: str = "") -> P
 
 @dataclass
 class Fresh(Rest):
-    """A standalone Airflow of the environment `folder`/airflow-env, with a folder of configurations."""
+    """An Airflow of the environment `folder`/airflow-env, with a folder of configurations."""
 
     def start(self) -> None:
         """Write what a user writes, and start it."""
@@ -89,7 +98,7 @@ class Fresh(Rest):
         (self.folder / "passwords.json").write_text(json.dumps({"admin": PASSWORD}))
         log = (self.folder / "standalone.log").open("wb")
         self.process = subprocess.Popen(
-            [self.folder / "airflow-env" / "bin" / "airflow", "standalone"],
+            ["sh", "-c", COMPONENTS],
             cwd=self.folder,
             env=self.environment(),
             stdout=log,
@@ -126,12 +135,13 @@ class Fresh(Rest):
         }
 
     def stop(self) -> None:
-        """End every process of its session."""
-        session = [item for item in psutil.process_iter() if _session(item.pid) == self.process.pid]
-        self.process.send_signal(signal.SIGINT)
-        _, alive = psutil.wait_procs(session, timeout=20)
-        for item in alive:
-            item.kill()
+        """End every process of its session; once more, for what a shell started meanwhile."""
+        for _ in range(2):
+            session = [item for item in psutil.process_iter() if _session(item.pid) == self.process.pid]
+            for item in session:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    item.kill()
+            psutil.wait_procs(session, timeout=20)
         self.process.wait()
 
     def python(self, code: str) -> str:
