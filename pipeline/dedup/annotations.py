@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
-from corpusmill.documents.json_members import find_value, insert_place, value_of
+from corpusmill.documents.json_members import find_value, find_values, insert_place, values_of
 from corpusmill.documents.located import find_line_ends, locate
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import ConfigError
+
+EMPTY_LIST = b"[]"
 
 _in_json = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -82,8 +84,8 @@ def annotate_lines(
     lines = _lines(data)
     edits = list(_edits(data, lines, documents, path, annotation, indexed))
     written = with_edits(data, edits)
-    spans = zip(documents.tolist(), _lines(written), strict=True)
-    annotation.count(((number, _value(written, *span, path)) for number, span in spans), unit, indexed.first_document)
+    values = zip(documents.tolist(), _values(written, _lines(written), path), strict=True)
+    annotation.count(values, unit, indexed.first_document)
     return written
 
 
@@ -125,9 +127,10 @@ def _edits(
     annotation: Annotation,
     indexed: IndexedSource,
 ) -> Iterator[tuple[int, int, bytes]]:
-    for (start, end), document in zip(lines, documents.tolist(), strict=True):
-        value = _in_json(annotation.value_of(document)).encode()
-        depth, span, separator = _place(data, start, end, path)
+    values = find_values(data, path[0], lines)
+    for line, first, document in zip(lines, values, documents.tolist(), strict=True):
+        value = _json(annotation.value_of(document))
+        depth, span, separator = _place(data, line, first, path)
         if separator is not None:
             yield *span, separator + _nested(path[depth:], value)[1:-1]
         elif annotation.replace_existing:
@@ -141,31 +144,39 @@ def _edits(
             )
 
 
-def _place(data: bytes, start: int, end: int, path: list[str]) -> tuple[int, tuple[int, int], bytes | None]:
+def _place(
+    data: bytes, line: tuple[int, int], first: tuple[int, int] | None, path: list[str]
+) -> tuple[int, tuple[int, int], bytes | None]:
     """(how many keys of the path exist, the bytes to replace by the rest, the separator before a new member).
 
-    The separator is None if the path ends at an existing value, or runs into one that is not an object.
+    `first`: where the line has the value of the first key. The separator is None if the path ends at an existing value,
+    or runs into one that is not an object.
     """
+    within, value = line, first
     for depth, key in enumerate(path):
-        value = find_value(data, key, start, end)
+        if depth:
+            value = find_value(data, key, *within)
         if value is None:
-            at, separator = insert_place(data, start, end)
+            at, separator = insert_place(data, *within)
             return depth, (at, at), separator
-        start, end = value
-        if data[start] != ord("{"):
+        if data[value[0]] != ord("{"):
             return depth + 1, value, None
-    return len(path), (start, end), None
+        within = value
+    return len(path), within, None
 
 
-def _value(data: bytes, start: int, end: int, path: list[str]) -> list[Any]:
-    """The list that a line has at a path; empty if there is none."""
-    value: Any = memoryview(data)[start:end]
-    for key in path:
-        value = value_of(value, key)
-        if value is None:
-            return []
-    annotated = orjson.loads(value)
-    return annotated if isinstance(annotated, list) else []
+def _values(data: bytes, lines: list[tuple[int, int]], path: list[str]) -> Iterator[list[Any]]:
+    """The list that each line has at a path; empty if there is none."""
+    for member in values_of(data, path[0], lines):
+        value = member
+        for key in path[1:]:
+            value = None if value is None else values_of(value, key, [(0, len(value))])[0]
+        annotated = orjson.loads(value) if value is not None and len(value) > len(EMPTY_LIST) else []
+        yield annotated if isinstance(annotated, list) else []
+
+
+def _json(value: list[Any]) -> bytes:
+    return _in_json(value).encode() if value else EMPTY_LIST
 
 
 def _nested(path: list[str], value: bytes) -> bytes:

@@ -109,7 +109,8 @@ class _Documents:
     ranges: NDArray[np.int64]
 
     def ranges_of(self, document: int) -> list[list[int]]:
-        ranges: list[list[int]] = self.ranges[self.first_range[document] : self.first_range[document + 1]].tolist()
+        first, last = self.first_range[document], self.first_range[document + 1]
+        ranges: list[list[int]] = self.ranges[first:last].tolist() if first < last else []
         return ranges
 
     def rewritten_in(self, block: LocatedBlock) -> NDArray[np.int64]:

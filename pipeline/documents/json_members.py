@@ -44,26 +44,25 @@ def find_value(data: Line, key: str, start: int = 0, end: int | None = None) -> 
 
 def find_values(data: Line, key: str, objects: Iterable[tuple[int, int]]) -> list[tuple[int, int] | None]:
     """The same of several objects `data[start:end]`."""
-    view, decoder = memoryview(data), _value_decoder(key)
     begin = -1
     places: list[tuple[int, int] | None] = []
-    for start, end in objects:
-        value = _decode(decoder, view[start:end])
+    for value in values_of(data, key, objects):
         if value is None:
             places.append(None)
         else:
             begin = _address(data) if begin < 0 else begin
             place = _address(value) - begin
-            places.append((place, place + len(memoryview(value))))
+            places.append((place, place + len(value)))
     return places
 
 
-def value_of(data: Line, key: str) -> Line | None:
-    """The JSON of `key` at the top level of the object `data`, a view; None if the object lacks it, DecodeError if it
-    is not an object.
+def values_of(data: Line, key: str, objects: Iterable[tuple[int, int]]) -> list[memoryview | None]:
+    """The JSON, as a view, of `key` at the top level of each object `data[start:end]`; None where an object lacks it.
+    DecodeError if one is not an object.
     """
-    value = _decode(_value_decoder(key), data)
-    return None if value is None else memoryview(value)
+    view, decoder = memoryview(data), _value_decoder(key)
+    values = [_decode(decoder, view[start:end]) for start, end in objects]
+    return [None if value is None else memoryview(value) for value in values]
 
 
 def _address(data: Any) -> int:

@@ -120,7 +120,7 @@ READING = [
     Fault("a document that becomes empty stays in its file and is counted as dropped", "dedup.writeback",
           "for line in (*rejected, *block.lines[dropped])]", "for line in rejected]", "drop empty"),
     Fault("annotations are those of the document before", "dedup.annotations",
-          "_in_json(annotation.value_of(document))", "_in_json(annotation.value_of(max(document - 1, 0)))",
+          "_json(annotation.value_of(document))", "_json(annotation.value_of(max(document - 1, 0)))",
           "annotate"),
 ]
 # fmt: on
