@@ -47,7 +47,7 @@ MECHANISMS = {
     "decoding": [
         ("corpusmill.tokens.decoding", "Decoder.compare"),
         ("corpusmill.tokens.decoding", "token_table"),
-        ("corpusmill.tokens.references", "TiktokenReference.token_bytes"),
+        ("corpusmill.tokens.references", "TiktokenReference.spelled"),
     ],
     "digests on opening": [("corpusmill.ledger.blocks", "Blocks.open")],
 }

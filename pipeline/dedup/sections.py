@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -40,17 +40,14 @@ class Sections:
 
     def read(self, name: str, section: int, dtype: str = "<u8", columns: int = 1) -> NDArray[Any]:
         """The rows of one section, (r,) or (r, columns). CorruptDataError if the file does not fit its index."""
-        first, last = self._rows(name, section, np.dtype(dtype).itemsize * columns)
-        count = (last - first) * columns
-        width = np.dtype(dtype).itemsize
-        with self.require(name, first * columns * width, last * columns * width):
-            rows = np.fromfile(self.folder / name, dtype, count=count, offset=first * columns * width)
+        width = np.dtype(dtype).itemsize * columns
+        with self._section(name, section, width) as (_, first, last):
+            rows = np.fromfile(self.folder / name, dtype, count=(last - first) * columns, offset=first * width)
         return rows if columns == 1 else rows.reshape(-1, columns)
 
     def map(self, name: str, section: int) -> NDArray[np.uint64]:
         """The u64 rows of one section, memory-mapped."""
-        first, last = self._rows(name, section, 8)
-        with self.require(name, first * 8, last * 8) as file:
+        with self._section(name, section, 8) as (file, first, last):
             if first == last:  # an empty range cannot be mapped
                 return np.empty(0, np.uint64)
             return np.memmap(file or self.folder / name, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
@@ -60,21 +57,25 @@ class Sections:
         with self.require(name, 0, sys.maxsize):
             return np.fromfile(self.folder / name, dtype).astype(np.dtype(dtype).newbyteorder("="), copy=False)
 
-    def _rows(self, name: str, section: int, width: int) -> tuple[int, int]:
+    @contextmanager
+    def _section(self, name: str, section: int, width: int) -> Iterator[tuple[BinaryIO | None, int, int]]:
+        """The file, checked where the section is, and the section's first row and one past its last."""
         index = f"{name}.index"
         with self.require(index, 0, sys.maxsize):
             starts = np.fromfile(self.folder / index, "<u8").astype(np.int64)
-        with self.require(name, 0, 0):  # checks that it exists with its original size
+        known = 0 <= section < len(starts) - 1
+        first, last = map(int, starts[section : section + 2]) if known else (0, 0)
+        with self.require(name, first * width, last * width) as file:
             size = (self.folder / name).stat().st_size
-        if not 0 <= section < len(starts) - 1 or size != width * starts[-1]:
-            raise CorruptDataError(
-                "a file of sections does not match its index",
-                where=self.folder / name,
-                expected=f"section {section} in the index, a file of {width} bytes per row",
-                got=f"{max(len(starts) - 1, 0)} sections, {size:,} bytes",
-                next_step="run the step that wrote it again",
-            )
-        return int(starts[section]), int(starts[section + 1])
+            if not known or size != width * starts[-1]:
+                raise CorruptDataError(
+                    "a file of sections does not match its index",
+                    where=self.folder / name,
+                    expected=f"section {section} in the index, a file of {width} bytes per row",
+                    got=f"{max(len(starts) - 1, 0)} sections, {size:,} bytes",
+                    next_step="run the step that wrote it again",
+                )
+            yield file, first, last
 
 
 class SectionWriter:

@@ -17,6 +17,7 @@ Price: about 2 ns per token; 32 bytes per id of the vocabulary, and its token's 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,18 +64,20 @@ class TokenTable:
         )
 
 
-def token_table(tokens: dict[int, bytes], vocabulary_size: int) -> TokenTable:
-    """The table of a vocabulary (id to bytes)."""
+def token_table(tokens: Sequence[int], words: Sequence[bytes], vocabulary_size: int) -> TokenTable:
+    """The table of a vocabulary: ids, and the bytes of each; the later ones for an id that comes twice."""
     ids = np.fromiter(tokens, np.int64, len(tokens))
     known = (ids >= 0) & (ids < vocabulary_size)
-    spelled = np.frombuffer(b"".join([*tokens.values(), bytes(ENTRY_BYTES)]), np.uint8)
-    own = np.fromiter(map(len, tokens.values()), np.int64, len(tokens))
+    spelled = np.frombuffer(b"".join([*words, bytes(ENTRY_BYTES)]), np.uint8)
+    own = np.fromiter(map(len, words), np.int64, len(words))
     lengths = np.full(vocabulary_size, -1, np.int64)
     starts = np.zeros(vocabulary_size, np.int64)
     lengths[ids[known]] = own[known]
     starts[ids[known]] = (np.cumsum(own) - own)[known]
-    entries = np.lib.stride_tricks.sliding_window_view(spelled, ENTRY_BYTES)[starts]
-    entries &= MASKS[np.clip(lengths, 0, SHORT_BYTES)]
+    # An entry from every byte on, as one value each: numpy copies those three times as fast as rows of bytes.
+    windows = np.ndarray(len(spelled) - ENTRY_BYTES + 1, f"V{ENTRY_BYTES}", spelled, strides=(1,))
+    entries = windows[starts].view(np.uint8).reshape(-1, ENTRY_BYTES)
+    entries &= np.take(MASKS, np.clip(lengths, 0, SHORT_BYTES), axis=0)
     entries[:, SHORT_BYTES] = np.where((lengths > 0) & (lengths <= SHORT_BYTES), lengths, LONG)
     return TokenTable(entries, lengths, starts, spelled)
 

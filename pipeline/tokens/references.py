@@ -63,8 +63,10 @@ class Reference(Protocol):
         """The number of ids of the model and its special tokens; other added tokens do not count."""
         ...
 
-    def token_bytes(self) -> dict[int, bytes] | None:
-        """The bytes of every id; None if a document's bytes are more than those of its ids, back to back."""
+    def spelled(self) -> tuple[list[int], list[bytes]] | None:
+        """Every id, and the bytes of each, the later ones for an id that comes twice; None if a document's bytes are
+        more than those of its ids, back to back.
+        """
         ...
 
     def normalized(self, text: bytes) -> bytes:
@@ -121,10 +123,9 @@ class TiktokenReference:
     def ordinary_ids(self) -> int:
         return len({*self.ranks, *self.special_tokens.values()})  # ranks may have holes
 
-    def token_bytes(self) -> dict[int, bytes] | None:
-        ranks = read_ranks(self._content)
-        tokens = dict(zip(ranks.values(), ranks, strict=True))
-        return tokens | {number: token.encode() for token, number in self.special_tokens.items()}
+    def spelled(self) -> tuple[list[int], list[bytes]] | None:
+        ranks, special = read_ranks(self._content), self.special_tokens
+        return [*ranks.values(), *special.values()], [*ranks, *map(str.encode, special)]
 
     def normalized(self, text: bytes) -> bytes:
         return text
@@ -228,13 +229,13 @@ class HuggingFaceReference:
         model = set(self._tokenizer.get_vocab(with_added_tokens=False).values())
         return len(model | set(self.special_tokens.values()))
 
-    def token_bytes(self) -> dict[int, bytes] | None:
+    def spelled(self) -> tuple[list[int], list[bytes]] | None:
         if not self._keeps_bytes:
             return None
         added = self._tokenizer.get_added_tokens_decoder()
         spell = _sentencepiece_bytes if self._is_sentencepiece else _byte_level_bytes
         words = {number: spell(token) for token, number in self._ids.items() if number not in added}
-        return words | {number: token.content.encode() for number, token in added.items()}
+        return [*words, *added], [*words.values(), *(token.content.encode() for token in added.values())]
 
     def normalized(self, text: bytes) -> bytes:
         normalizer = self._tokenizer.normalizer

@@ -53,8 +53,8 @@ class Tokenizer:
         """The bytes of every id, made once; None if a document's bytes are more than those of its ids."""
         from corpusmill.tokens.decoding import token_table
 
-        tokens = self.reference.token_bytes()
-        return None if tokens is None else token_table(tokens, self.vocabulary_size)
+        spelled = self.reference.spelled()
+        return None if spelled is None else token_table(*spelled, self.vocabulary_size)
 
     def encode(self, texts: list[bytes]) -> tuple[NDArray[Any], NDArray[np.uint64]]:
         """Ids of several documents: (tokens of `dtype`, ends uint64), ends cumulative and exclusive."""

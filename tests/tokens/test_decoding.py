@@ -44,7 +44,7 @@ def test_first_difference_is_the_first_document_that_plain_decoding_gives_anothe
         text = b"".join(TOKENS.get(item, b"") for item in own)
         documents.append((text[:place] + other + text[place + 1 :] if other and place < len(text) else text, own))
     text, bounds, tokens, ends = arrays(documents)
-    table = token_table(TOKENS, VOCABULARY)
+    table = token_table([*TOKENS], [*TOKENS.values()], VOCABULARY)
     actual = first_difference(table, text, bounds, tokens, ends, 0)
     known = [all(item in TOKENS for item in own) for _, own in documents]
     equal = [b"".join(TOKENS.get(item, b"") for item in own) == text for text, own in documents]
@@ -53,7 +53,7 @@ def test_first_difference_is_the_first_document_that_plain_decoding_gives_anothe
 
 
 def test_table_decodes_every_id() -> None:
-    table = token_table(TOKENS, VOCABULARY)
+    table = token_table([*TOKENS], [*TOKENS.values()], VOCABULARY)
     for number in range(VOCABULARY):
         assert table.decode(np.array([number])) == TOKENS.get(number, b"")
 
@@ -70,7 +70,7 @@ class OtherIds:
 
 @pytest.mark.parametrize("size", LENGTHS)
 def test_one_wrong_byte_of_a_token_of_any_length_is_an_error(size: int) -> None:
-    table = token_table({0: b"x" * size, 1: b"yz"}, 2)
+    table = token_table([0, 1], [b"x" * size, b"yz"], 2)
     for behind in (b"", b"yz" * ENTRY_BYTES):  # at the end of the text, and far from it
         for place in range(size):
             text = bytearray(b"x" * size + behind)
