@@ -56,33 +56,34 @@ BEFORE = np.concatenate([np.zeros((LANES, 1), np.uint64), np.cumsum(TOKEN, axis=
 """uint64 (2, 1025): the sum of the weights before a place, modulo 2^64."""
 
 
-def place_weights(unit: Words | int, ordinals: Words) -> Words:
-    """uint64 (2, n): the weight of each part by its unit (one for all, or one each) and its ordinal in it."""
-    units = np.broadcast_to(np.asarray(unit, np.uint64), ordinals.shape)
-    weights = np.empty((LANES, len(ordinals)), np.uint64)
-    _place_weights(np.ascontiguousarray(units), np.ascontiguousarray(ordinals), weights)
-    return weights
+def placed_sum(parts: Words, unit: Words | int, ordinals: Words) -> ContentSum:
+    """The content sum of parts (2, n) (see `token_sums`, `text_hashes`), each weighted by its unit (one for all, or one
+    each) and its ordinal in it, uint64 (n,).
+
+    Raises ValueError for arrays of other lengths.
+    """
+    units = unit if isinstance(unit, np.ndarray) else np.array([unit], np.uint64)
+    if parts.shape != (LANES, len(ordinals)) or len(units) not in {1, len(ordinals)}:
+        raise ValueError(f"{parts.shape} parts, {len(units)} units and {len(ordinals)} ordinals do not fit together")
+    return ContentSum(*_placed_sum(*map(np.ascontiguousarray, (parts, units, ordinals))))
 
 
 @kernel
-def _place_weights(units: Any, ordinals: Any, weights: Any) -> None:
+def _placed_sum(parts: Any, units: Any, ordinals: Any) -> Any:
+    low, high = np.uint64(0), np.uint64(0)
     for i in range(len(ordinals)):
-        key = mixed(units[i] * np.uint64(_GOLDEN) + np.uint64(0x5851F42D4C957F2D)) + ordinals[i]
-        weights[0, i] = _weights(2, key)
-        weights[1, i] = _weights(3, key)
-
-
-def weighted_sum(parts: Words, weights: Words) -> ContentSum:
-    """The content sum of parts (2, n) (see `token_sums`, `text_hashes`) under their weights (2, n)."""
-    low, high = (parts * weights).sum(axis=1, dtype=np.uint64).tolist()
-    return ContentSum(low, high)
+        unit = units[min(i, len(units) - 1)]
+        key = mixed(unit * np.uint64(_GOLDEN) + np.uint64(0x5851F42D4C957F2D)) + ordinals[i]
+        low += parts[0, i] * _weights(2, key)
+        high += parts[1, i] * _weights(3, key)
+    return low, high
 
 
 def records_sum(tokens: NDArray[Any], lengths: Words, units: Words | int, ordinals: Words) -> ContentSum:
     """The content sum of records laid back to back: `lengths` uint64 (n,), each weighted by its unit and ordinal."""
     ends = np.cumsum(lengths, dtype=np.uint64)
     sums = token_sums(tokens, ends - lengths, lengths, np.zeros(len(lengths), np.uint64))
-    return weighted_sum(sums, place_weights(units, ordinals))
+    return placed_sum(sums, units, ordinals)
 
 
 def texts_sum(text: NDArray[np.uint8], bounds: Words, gap: int, unit: int, first_ordinal: int) -> ContentSum:
@@ -92,7 +93,7 @@ def texts_sum(text: NDArray[np.uint8], bounds: Words, gap: int, unit: int, first
     """
     ordinals = np.arange(first_ordinal, first_ordinal + len(bounds) - 1, dtype=np.uint64)
     hashes = text_hashes(text, bounds[:-1] + np.uint64(gap), bounds[1:])
-    return weighted_sum(hashes, place_weights(unit, ordinals))
+    return placed_sum(hashes, unit, ordinals)
 
 
 def token_sums(tokens: NDArray[Any], starts: Words, sizes: Words, firsts: Words) -> Words:

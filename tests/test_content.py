@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.content import NOTHING, ContentSum, add_up
-from corpusmill.content_kernels import place_weights, records_sum, text_hashes, texts_sum, token_sums, weighted_sum
+from corpusmill.content_kernels import placed_sum, records_sum, text_hashes, texts_sum, token_sums
 from corpusmill.verify import content as independent
 from tests.oracles import content as oracle
 
@@ -99,6 +99,12 @@ def test_kernels_refuse_what_leaves_the_array() -> None:
         text_hashes(np.zeros(1, np.uint8), item, two)
 
 
-def test_weighted_sum_of_nothing_is_nothing() -> None:
+def test_placed_sum_of_nothing_is_nothing() -> None:
     none = np.empty(0, np.uint64)
-    assert weighted_sum(np.empty((2, 0), np.uint64), place_weights(3, none)) == NOTHING
+    assert placed_sum(np.empty((2, 0), np.uint64), 3, none) == NOTHING
+
+
+@pytest.mark.parametrize(("parts", "units", "ordinals"), [(1, 2, 2), (2, 3, 2), (2, 2, 3), (2, 0, 2)])
+def test_placed_sum_of_arrays_that_do_not_fit_together_is_refused(parts: int, units: int, ordinals: int) -> None:
+    with pytest.raises(ValueError, match="do not fit together"):
+        placed_sum(np.zeros((2, parts), np.uint64), np.zeros(units, np.uint64), np.zeros(ordinals, np.uint64))

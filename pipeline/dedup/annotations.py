@@ -19,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
-from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
+from corpusmill.content_kernels import placed_sum, text_hashes
 from corpusmill.documents.json_members import find_value, find_values, insert_place, values_of
 from corpusmill.documents.located import find_line_ends, locate
 from corpusmill.documents.text_shard import IndexedSource
@@ -57,7 +57,7 @@ def tally_of(values: Mapping[int, list[Any]], unit: int) -> ContentSum:
     """The content sum of a shard's values, by the documents' ordinals; empty lists add nothing to it."""
     present = {ordinal: value for ordinal, value in values.items() if value}
     texts = [orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in present.values()]
-    return weighted_sum(text_parts(texts), place_weights(unit, np.fromiter(present, np.uint64, len(present))))
+    return placed_sum(text_parts(texts), unit, np.fromiter(present, np.uint64, len(present)))
 
 
 def text_parts(texts: list[bytes]) -> NDArray[np.uint64]:

@@ -27,7 +27,7 @@ import orjson
 from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
-from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
+from corpusmill.content_kernels import placed_sum, text_hashes
 from corpusmill.dedup.annotations import Annotation, annotate_lines, key_path, text_parts, with_edits
 from corpusmill.documents.json_members import find_values
 from corpusmill.documents.json_strings import INSIDE_A_CHARACTER, find_places
@@ -211,13 +211,13 @@ class _Account:
         counts, indexed = self.counts, self._documents.indexed
         first, end = block.first_document, block.end_document
         texts = text_hashes(indexed.text, indexed.bounds[first:end] + np.uint64(1), indexed.bounds[first + 1 : end + 1])
-        weights = document_weights(self._unit, indexed.first_document, first, end)
+        ordinals = np.arange(first, end, dtype=np.uint64) + np.uint64(indexed.first_document)
         sizes = self._documents.text_bytes[first:end].copy()
         line_ends = find_line_ends(written)
         counts.documents_in += len(sizes)
         counts.documents_out += len(line_ends)
         counts.text_bytes_in += int(sizes.sum())
-        counts.text_content += weighted_sum(texts, weights)
+        counts.text_content += placed_sum(texts, self._unit, ordinals)
         stays = np.delete(np.arange(len(sizes)), dropped)
         if self._options.mode == "remove" and len(stays) == len(line_ends):  # otherwise the balance of documents fails
             lines = locate(written, line_ends, np.arange(len(line_ends)), first)
@@ -227,7 +227,7 @@ class _Account:
             counts.documents_empty += sum(not text for text in kept)
             texts[:, changed], sizes[changed] = text_parts(kept), list(map(len, kept))
         counts.text_bytes_out += int(sizes.sum())
-        counts.kept_content += weighted_sum(texts, weights)
+        counts.kept_content += placed_sum(texts, self._unit, ordinals)
 
 
 def _texts_again(lines: LocatedBlock, documents: NDArray[np.int64], changed: list[int], text_field: str) -> list[bytes]:
@@ -265,12 +265,6 @@ def _misfit(source: str, got: str) -> CorruptDataError:
         got=got,
         next_step="rerun the union step of this shard: its ranges are for another text shard",
     )
-
-
-def document_weights(unit: int, first_ordinal: int, first: int, end: int) -> NDArray[np.uint64]:
-    """uint64 (2, n): the weights of documents [first, end) of a file in a content sum of the shard `unit`, where the
-    file's first one has the ordinal `first_ordinal`."""
-    return place_weights(unit, np.arange(first_ordinal + first, first_ordinal + end, dtype=np.uint64))
 
 
 def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) -> Iterator[_CutString]:

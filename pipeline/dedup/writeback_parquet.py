@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING
-from corpusmill.content_kernels import weighted_sum
+from corpusmill.content_kernels import placed_sum
 from corpusmill.dedup.annotations import Annotation, text_parts
-from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, document_weights, without_ranges
+from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges
 from corpusmill.documents.located import changed_source
 from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
 from corpusmill.documents.parquet_footer import ColumnChunk
@@ -80,9 +80,9 @@ def write_back_table(
             counts.documents_changed += int(np.count_nonzero(changed_rows))
             counts.text_bytes_in += sum(map(len, texts))
             written = parts if annotated else text_parts(cut)
-            weights = document_weights(unit, indexed.first_document, low, high)
-            counts.text_content += weighted_sum(parts, weights)
-            counts.kept_content += weighted_sum(written, weights)
+            ordinals = np.arange(low, high, dtype=np.uint64) + np.uint64(indexed.first_document)
+            counts.text_content += placed_sum(parts, unit, ordinals)
+            counts.kept_content += placed_sum(written, unit, ordinals)
             counts.text_bytes_out += sum(map(len, cut))
             if not annotated:
                 counts.text_bytes_removed += sum(end - start for spans in row_ranges for start, end in spans)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.content_kernels import place_weights, text_hashes, weighted_sum
+from corpusmill.content_kernels import placed_sum, text_hashes
 from corpusmill.documents.batch import SEPARATOR
 from corpusmill.documents.text_shard import (
     ID_END_FILE,
@@ -111,4 +111,4 @@ def content_at(shard: TextShard, documents: NDArray[np.int64], ordinals: NDArray
     """The content sum of `documents` of a text shard, weighted by `ordinals` int64 (n,) instead of their own."""
     bounds = shard.bounds(0, shard.documents)
     hashes = text_hashes(shard.text, bounds[documents] + np.uint64(1), bounds[documents + 1])
-    return weighted_sum(hashes, place_weights(unit, ordinals.astype(np.uint64)))
+    return placed_sum(hashes, unit, ordinals.astype(np.uint64))

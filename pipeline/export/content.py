@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
-from corpusmill.content_kernels import Words, place_weights, weighted_sum
+from corpusmill.content_kernels import Words, placed_sum
 
 
 class WrittenContent:
@@ -38,7 +38,7 @@ class WrittenContent:
         first, last = self._records, self._records + sums.shape[1]
         if last > max(self._ends, default=0):
             raise IndexError(f"{last:,} records were written of {max(self._ends, default=0):,}")
-        self.file += weighted_sum(sums, place_weights(0, np.arange(first, last, dtype=np.uint64)))
+        self.file += placed_sum(sums, 0, np.arange(first, last, dtype=np.uint64))
         while self._records < last:
             number = bisect_right(self._ends, self._records)
             cell, _, behind = self._stretches[number]
@@ -49,7 +49,7 @@ class WrittenContent:
 
     def add_to_cell(self, cell: int, sums: Words, places: NDArray[np.uint64]) -> None:
         """The token sums of records, or of pieces of them, by their places in one cell."""
-        more = weighted_sum(sums, place_weights(cell, places))
+        more = placed_sum(sums, cell, places)
         self.cells[cell] = self.cells.get(cell, NOTHING) + more
 
     def to_json(self) -> dict[str, object]:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.content import ContentSum
-from corpusmill.content_kernels import place_weights, token_sums, weighted_sum
+from corpusmill.content_kernels import placed_sum, token_sums
 from corpusmill.epochs import Amount, Epochs, epochs_of
 from corpusmill.fingerprint import random_words
 from corpusmill.slices import release_pages
@@ -211,7 +211,7 @@ def difference_of(shard: TokenShard, shown: TokenShard, number: int) -> Apart:
             sums = token_sums(shard.tokens, shard.starts[ordinals], sizes, np.zeros(len(sizes), np.uint64))
             counted, content = parts[name]
             more = (int((factors * sizes).sum()), int(factors.sum()), int(factors[sizes == 0].sum()))
-            content += weighted_sum(sums, place_weights(number, ordinals) * factors)
+            content += placed_sum(sums * factors, number, ordinals)
             parts[name] = counted.plus(more), content
         release_pages(shard.tokens)
     (left_out, left_out_content), (again, again_content) = parts["left_out"], parts["again"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.content import ContentSum
-from corpusmill.content_kernels import Words, place_weights, token_sums, weighted_sum
+from corpusmill.content_kernels import Words, placed_sum, token_sums
 from corpusmill.shuffle.scatter import ScatteredCell
 from corpusmill.slices import copy_slices, starts_of
 from corpusmill.tokens.record_shard import write_provenance
@@ -87,7 +87,7 @@ def _content(
     lengths = np.ascontiguousarray(lengths)
     sums = token_sums(tokens, starts_of(lengths), lengths, np.zeros(len(lengths), np.uint64))
     places = np.arange(first_place, first_place + len(lengths), dtype=np.uint64)
-    return weighted_sum(sums, place_weights(shards, ordinals)), weighted_sum(sums, place_weights(cell, places))
+    return placed_sum(sums, shards, ordinals), placed_sum(sums, cell, places)
 
 
 def _batches(lengths: Words, read: Callable[[int, int], NDArray[Any]]) -> Iterator[Batch]:

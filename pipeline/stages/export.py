@@ -183,7 +183,7 @@ def _stream_pieces(build: Build, output: _Output, ids: Vocabulary, tally: Writte
     """
     import numpy as np
 
-    from corpusmill.content_kernels import place_weights, token_sums, weighted_sum
+    from corpusmill.content_kernels import placed_sum, token_sums
     from corpusmill.export.numpy_shards import with_eot_before
     from corpusmill.tokens.record_shard import open_record_shard
     from corpusmill.tokens.runs import runs
@@ -208,7 +208,7 @@ def _stream_pieces(build: Build, output: _Output, ids: Vocabulary, tally: Writte
             tally.add_to_cell(number, sums, np.arange(low, high, dtype=np.uint64))
             position = np.array([written], np.uint64)
             whole = token_sums(taken, np.zeros(1, np.uint64), np.array([len(taken)], np.uint64), position)
-            tally.file += weighted_sum(whole, place_weights(0, np.zeros(1, np.uint64)))
+            tally.file += placed_sum(whole, 0, np.zeros(1, np.uint64))
             written += len(taken)
             yield taken
 

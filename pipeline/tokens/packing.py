@@ -95,7 +95,8 @@ class ContextPlan:
         self, pieces: Indices, ends: NDArray[np.uint64], before: int, slots: Indices | None = None
     ) -> PieceTokens:
         """The documents' own tokens in some pieces, or in the first `slots` of each; `before`: special tokens ahead."""
-        lengths = np.diff(ends, prepend=np.uint64(0)).astype(np.int64)[self.documents[pieces]]
+        documents = self.documents[pieces]
+        lengths = (ends[documents] - np.where(documents, ends[documents - 1], 0)).astype(np.int64)
         first = self.firsts[pieces]
         stop = first + (self.sizes[pieces] if slots is None else slots)
         low, high = np.maximum(first - before, 0), np.minimum(stop - before, lengths)
@@ -115,7 +116,7 @@ class ContextPlan:
 
     def padding_of(self, contexts: Indices) -> Indices:
         """int64: positions of the padding in contexts that are back to back."""
-        filled = np.diff(self._slots_before[self.bounds])[contexts]
+        filled = self._slots_before[self.bounds[contexts + 1]] - self._slots_before[self.bounds[contexts]]
         pads = self.context_tokens - filled
         rows = np.repeat(np.arange(len(contexts)) * self.context_tokens + filled, pads)
         padding: Indices = rows + np.arange(len(rows)) - np.repeat(np.cumsum(pads) - pads, pads)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
-from corpusmill.content_kernels import place_weights, records_sum, token_sums, weighted_sum
+from corpusmill.content_kernels import placed_sum, records_sum, token_sums
 from corpusmill.slices import copy_slices
 from corpusmill.tokens.packing import ContextPlan, Indices, Packing, PieceTokens, plan_contexts
 from corpusmill.tokens.packing_kernels import fill_contexts
@@ -100,9 +100,7 @@ class Records:
         pieces, begins = plan.pieces_of(ordinals.astype(np.int64))
         tokens = plan.tokens_of(pieces, np.asarray(self.shard.ends), len(before))
         sums = token_sums(copied, begins + tokens.skipped, tokens.sizes, tokens.firsts)
-        by_document = weighted_sum(
-            sums, place_weights(shard, self.shard.in_files(plan.documents[pieces].astype(np.uint64)))
-        )
+        by_document = placed_sum(sums, shard, self.shard.in_files(plan.documents[pieces].astype(np.uint64)))
         special = 0
         ahead: list[tuple[str, Indices | int]] = [(role, slot) for slot, role in enumerate(before)]
         for role, slots in (*ahead, *_behind(behind, tokens, len(before))):
@@ -121,7 +119,7 @@ class Records:
         tokens = plan.tokens_of(pieces, ends, len(self.packing.before), plan.repeated_slots())
         starts = self.shard.starts[plan.documents] + tokens.firsts
         sums = token_sums(np.asarray(self.shard.tokens), starts, tokens.sizes, tokens.firsts)
-        return weighted_sum(sums, place_weights(shard, self.shard.in_files(plan.documents.astype(np.uint64))))
+        return placed_sum(sums, shard, self.shard.in_files(plan.documents.astype(np.uint64)))
 
     def _ids(self, roles: tuple[str, ...]) -> NDArray[np.int64]:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)
