@@ -25,7 +25,7 @@ from corpusmill.documents.located import find_line_ends, locate
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import ConfigError
 
-EMPTY_LIST = b"[]"
+_EMPTY_LIST = b"[]"
 
 _in_json = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -171,12 +171,12 @@ def _values(data: bytes, lines: list[tuple[int, int]], path: list[str]) -> Itera
         value = member
         for key in path[1:]:
             value = None if value is None else values_of(value, key, [(0, len(value))])[0]
-        annotated = orjson.loads(value) if value is not None and len(value) > len(EMPTY_LIST) else []
+        annotated = orjson.loads(value) if value is not None and len(value) > len(_EMPTY_LIST) else []
         yield annotated if isinstance(annotated, list) else []
 
 
 def _json(value: list[Any]) -> bytes:
-    return _in_json(value).encode() if value else EMPTY_LIST
+    return _in_json(value).encode() if value else _EMPTY_LIST
 
 
 def _nested(path: list[str], value: bytes) -> bytes:

@@ -4,7 +4,7 @@ Equal digests are taken for equal bytes, and somebody may have crafted the text 
 cryptographic. It has no key, so that digests of different datasets and runs can be compared.
 decisions/0001-match-in-order.md has the arithmetic.
 
-Price: 23 ns per block of 64 bytes (with AVX-512's rotations), 2.5 GB/s, and 18 of text in a cache; hashlib takes 500 ns
+Price: 24 ns per block of 64 bytes (with AVX-512's rotations), 2.5 GB/s, and 18 of text in a cache; hashlib takes 500 ns
 and more for each span.
 """
 
