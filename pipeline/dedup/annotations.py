@@ -10,7 +10,7 @@ shows in the balance. Price: one search for a key for each document and attribut
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from corpusmill.documents.json_members import find_value, find_values, insert_pl
 from corpusmill.documents.located import find_line_ends, locate
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import ConfigError
+from corpusmill.slices import copy_slices, starts_of
 
 _EMPTY_LIST = b"[]"
 
@@ -82,8 +83,9 @@ def annotate_lines(
     """
     path = key_path(annotation.key, text_field)
     lines = _lines(data)
-    edits = list(_edits(data, lines, documents, path, annotation, indexed))
-    written = with_edits(data, edits)
+    edits = [*_edits(data, lines, documents, path, annotation, indexed)]
+    spans = np.array([span for span, _ in edits], np.int64).reshape(-1, 2)
+    written = with_edits(data, spans, [value for _, value in edits])
     values = zip(documents.tolist(), _values(written, _lines(written), path), strict=True)
     annotation.count(values, unit, indexed.first_document)
     return written
@@ -102,14 +104,25 @@ def key_path(key: str, text_field: str) -> list[str]:
     return path
 
 
-def with_edits(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
-    """`data` with [start, end) of each edit replaced by its bytes."""
-    pieces: list[bytes | memoryview] = []
-    view, at = memoryview(data), 0
-    for start, end, replacement in sorted(edits):
-        pieces += (view[at:start], replacement)
-        at = end
-    return b"".join([*pieces, view[at:]])
+def with_edits(data: bytes, spans: NDArray[np.int64], replacements: Sequence[bytes] = ()) -> bytes:
+    """`data` without some spans of it, and with replacements for the first of them.
+
+    `spans`: int64 (n, 2), [start, end) of each, in any order. ValueError for spans that overlap or lie outside.
+    """
+    order = np.argsort(spans[:, 0], kind="stable")
+    sizes = np.zeros(len(spans), np.uint64)
+    sizes[: len(replacements)] = [*map(len, replacements)]
+    ends = np.append(spans[order, 0], len(data))
+    kept = np.insert(spans[order, 1], 0, 0)  # where what stays before each span begins
+    if (kept > ends).any() or (spans[:, 0] > spans[:, 1]).any():
+        raise ValueError("edits that overlap, or reach beyond the data")
+    starts, lengths = np.zeros((2, len(ends), 2), np.uint64)  # of what stays, and of what replaces the span behind it
+    starts[:, 0], lengths[:, 0] = kept, ends - kept
+    starts[:-1, 1], lengths[:-1, 1] = (len(data) + starts_of(sizes))[order], sizes[order]
+    written = np.empty(int(lengths.sum()), np.uint8)
+    source = np.frombuffer(b"".join([data, *replacements]) if replacements else data, np.uint8)
+    copy_slices(source, starts.ravel(), lengths.ravel(), written)
+    return written.tobytes()
 
 
 def _lines(data: bytes) -> list[tuple[int, int]]:
@@ -126,15 +139,16 @@ def _edits(
     path: list[str],
     annotation: Annotation,
     indexed: IndexedSource,
-) -> Iterator[tuple[int, int, bytes]]:
+) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """[start, end) of what is replaced in each line, and its replacement."""
     values = find_values(data, path[0], lines)
     for line, first, document in zip(lines, values, documents.tolist(), strict=True):
         value = _json(annotation.value_of(document))
         depth, span, separator = _place(data, line, first, path)
         if separator is not None:
-            yield *span, separator + _nested(path[depth:], value)[1:-1]
+            yield span, separator + _nested(path[depth:], value)[1:-1]
         elif annotation.replace_existing:
-            yield *span, _nested(path[depth:], value)
+            yield span, _nested(path[depth:], value)
         else:
             raise ConfigError(
                 "a document already has the annotation's key",

@@ -35,7 +35,7 @@ from corpusmill.slices import copy_slices
 CONTEXTS, BORDERS, WINDOWS = "contexts", "borders", "windows"
 DIGESTS, HASHES, EDGES, WINDOW_DIGESTS = "digests", "hashes", "edges", "window_digests"
 
-_BLOCK_BYTES = 16 << 20
+_BLOCK_BYTES = 4 << 20  # stays in a cache while every partition is answered
 _PERIOD_ROWS = 1 << 16
 
 Rows = NDArray[np.uint64]

@@ -18,9 +18,9 @@ longest line if that is more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal
 
 import numpy as np
 import orjson
@@ -42,14 +42,6 @@ from corpusmill.documents.located import (
 )
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import CorruptDataError
-
-EMPTY = b'""'
-
-Edit = tuple[int, int, bytes]
-"""(start, end, bytes that replace [start, end) of a block)."""
-
-_CutString = tuple[int, tuple[int, int], bytes]
-"""(number of a document in its block, (start, end) of its text's JSON, quotes included, the JSON to write there)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +91,8 @@ class _Documents:
     """The documents of one source file, from the text shard and its ranges.
 
     `line_numbers` int64 (n,); `text_bytes` int64 (n,); `ranges` int64 (m, 2 or 3) relative to each document's text,
-    those of document i at `first_range[i] : first_range[i + 1]`.
+    those of document i at `first_range[i] : first_range[i + 1]`. `changes` bool (n,): whether its text is written as
+    another than its line has; `kept_bytes` int64 (n,): the bytes of what is written.
     """
 
     indexed: IndexedSource
@@ -107,17 +100,13 @@ class _Documents:
     text_bytes: NDArray[np.int64]
     first_range: NDArray[np.int64]
     ranges: NDArray[np.int64]
+    changes: NDArray[np.bool_]
+    kept_bytes: NDArray[np.int64]
 
     def ranges_of(self, document: int) -> list[list[int]]:
         first, last = self.first_range[document], self.first_range[document + 1]
         ranges: list[list[int]] = self.ranges[first:last].tolist() if first < last else []
         return ranges
-
-    def rewritten_in(self, block: LocatedBlock) -> NDArray[np.int64]:
-        """int64 (n,): the numbers, within the block, of documents whose text differs from their line."""
-        rewritten = self.indexed.rewritten
-        low, high = np.searchsorted(rewritten, [block.first_document, block.end_document])
-        return rewritten[low:high] - block.first_document
 
     def changed(self, document: int, got: str) -> CorruptDataError:
         return changed_source(self.indexed.path, int(self.line_numbers[document]), got)
@@ -155,7 +144,7 @@ def write_back_file(
     Raises CorruptDataError if a line changed since it was indexed, or a range is not as above; ConfigError for an
     annotation that cannot be placed. After an error the output is incomplete and must be deleted.
     """
-    documents = _documents(indexed, ranges)
+    documents = _documents(indexed, ranges, options)
     account = _Account(documents, options, unit)
     added = [*_own_annotation(documents, options), *annotations]
     for annotation in added:
@@ -168,16 +157,15 @@ def write_back_file(
         longest_line_bytes=longest_line_bytes,
     ):
         documents.require_unchanged(block)
-        cut = [*_rewritten_strings(block, documents, options)]
-        if options.mode == "remove":
-            cut += _cut_strings(block, documents, options.text_field)
-            cut.sort()
-        dropped = [place for place, _, string in cut if options.drop_empty and string == EMPTY]
-        edits = [(*span, string) for _, span, string in cut if string != EMPTY or not dropped]
+        changed = np.flatnonzero(documents.changes[block.first_document : block.end_document])
+        is_dropped = (documents.kept_bytes[block.first_document + changed] == 0) & options.drop_empty
+        dropped = changed[is_dropped]
         rejected = np.delete(np.arange(len(block.line_ends)), block.lines)
-        edits += [_without_line(block, line) for line in (*rejected, *block.lines[dropped])]
-        written = with_edits(block.data, edits)
-        account.add(block, written, [place for place, _, _ in cut], dropped)
+        without = np.concatenate([rejected, block.lines[dropped]])
+        lines = np.column_stack([block.line_starts[without], block.line_ends[without]])
+        texts, cuts, replacements = _text_edits(block, documents, changed[~is_dropped], options)
+        written = with_edits(block.data, np.concatenate([texts, cuts, lines]), replacements)
+        account.add(block, written, changed, dropped)
         stays = np.delete(np.arange(block.first_document, block.end_document), dropped)
         for annotation in added:
             written = annotate_lines(written, stays, annotation, indexed, options.text_field, unit)
@@ -206,8 +194,8 @@ class _Account:
         self._options = options
         self._unit = unit
 
-    def add(self, block: LocatedBlock, written: bytes, changed: list[int], dropped: list[int]) -> None:
-        """Count a block that became `written`. `changed`: its documents that were cut; `dropped`: of these."""
+    def add(self, block: LocatedBlock, written: bytes, changed: NDArray[np.int64], dropped: NDArray[np.int64]) -> None:
+        """Count a block that became `written`. `changed`: documents whose text is another now; `dropped`: of these."""
         counts, indexed = self.counts, self._documents.indexed
         first, end = block.first_document, block.end_document
         texts = text_hashes(indexed.text, indexed.bounds[first:end] + np.uint64(1), indexed.bounds[first + 1 : end + 1])
@@ -230,13 +218,16 @@ class _Account:
         counts.kept_content += placed_sum(texts, self._unit, ordinals)
 
 
-def _texts_again(lines: LocatedBlock, documents: NDArray[np.int64], changed: list[int], text_field: str) -> list[bytes]:
+def _texts_again(
+    lines: LocatedBlock, documents: NDArray[np.int64], changed: NDArray[np.int64], text_field: str
+) -> list[bytes]:
     """The texts of the changed documents, decoded from `lines`, those of `documents`; b"" where one was dropped."""
     spans = dict(zip(documents.tolist(), zip(lines.starts.tolist(), lines.ends.tolist(), strict=True), strict=True))
-    return [read_text(lines.data, spans[place], text_field) or b"" if place in spans else b"" for place in changed]
+    places = changed.tolist()
+    return [read_text(lines.data, spans[place], text_field) or b"" if place in spans else b"" for place in places]
 
 
-def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents:
+def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> _Documents:
     places = indexed.bounds.astype(np.int64)
     spans = ranges.astype(np.int64)
     spans = spans[spans[:, 0] != spans[:, 1]]
@@ -254,7 +245,15 @@ def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64]) -> _Documents
         )
     relative = spans.copy()
     relative[:, :2] -= (places[owner] + 1)[:, None]
-    return _Documents(indexed, indexed.line_numbers.astype(np.int64), np.diff(places) - 1, first_range, relative)
+    text_bytes = np.diff(places) - 1
+    changes, kept_bytes = np.zeros(len(text_bytes), np.bool_), text_bytes
+    if options.mode == "remove":
+        changes = np.diff(first_range) > 0
+        removed_before = np.append(0, np.cumsum(spans[:, 1] - spans[:, 0]))
+        kept_bytes = text_bytes - np.diff(removed_before[first_range])
+    changes[indexed.rewritten] = True
+    line_numbers = indexed.line_numbers.astype(np.int64)
+    return _Documents(indexed, line_numbers, text_bytes, first_range, relative, changes, kept_bytes)
 
 
 def _misfit(source: str, got: str) -> CorruptDataError:
@@ -267,54 +266,53 @@ def _misfit(source: str, got: str) -> CorruptDataError:
     )
 
 
-def _cut_strings(block: LocatedBlock, documents: _Documents, text_field: str) -> Iterator[_CutString]:
-    first_range = documents.first_range[block.first_document : block.end_document + 1]
-    range_counts = np.diff(first_range)
-    owner = np.repeat(np.arange(len(range_counts)), range_counts)
-    ranges = documents.ranges[first_range[0] : first_range[-1]]
-    rewritten = documents.rewritten_in(block)
-    if len(rewritten):
-        ranges = ranges[np.isin(owner, rewritten, invert=True)]
-        range_counts[rewritten] = 0
-    places = np.flatnonzero(range_counts)
-    spans = _text_spans(block, documents, places, text_field)
-    text_bytes = documents.text_bytes[block.first_document + places]
-    texts_begin = np.cumsum(text_bytes + 1) - (text_bytes + 1)  # back to back, a closing quote behind each
-    range_counts = range_counts[places]
-    cuts = find_places(block.data, spans, (ranges + np.repeat(texts_begin, range_counts)[:, None]).ravel())
-    ends = 2 * np.cumsum(range_counts)
-    if (cuts == INSIDE_A_CHARACTER).any():
-        place = places[np.searchsorted(ends, np.argmax(cuts == INSIDE_A_CHARACTER), side="right")]
-        line_number = documents.line_numbers[block.first_document + place] + 1
-        raise _misfit(documents.indexed.path, f"ranges that cut a character in line {line_number}")
-    at = 0
-    for place, (start, end), behind in zip(places.tolist(), spans, ends.tolist(), strict=True):
-        kept = iter((start, *cuts[at:behind].tolist(), end))
-        yield place, (start, end), b"".join([block.data[begin:stop] for begin, stop in zip(kept, kept, strict=True)])
-        at = behind
-
-
-def _rewritten_strings(block: LocatedBlock, documents: _Documents, options: WriteBackOptions) -> Iterator[_CutString]:
-    """The strings of documents whose text a step changed: JSON of the indexed text, without its ranges."""
-    rewritten = documents.rewritten_in(block)
-    spans = _text_spans(block, documents, rewritten, options.text_field)
-    for place, span in zip(rewritten.tolist(), spans, strict=True):
-        document = block.first_document + place
+def _text_edits(
+    block: LocatedBlock, documents: _Documents, places: NDArray[np.int64], options: WriteBackOptions
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[bytes]]:
+    """What changes in the texts of some documents, numbered within the block: [start, end) of JSON that is replaced,
+    int64 (r, 2), and of what is cut, int64 (m, 2); the r replacements.
+    """
+    spans = _text_spans(block, documents, places, options.text_field)
+    rewritten = np.isin(places + block.first_document, documents.indexed.rewritten)
+    cuts = _cuts(block, documents, places[~rewritten], spans[~rewritten])
+    replacements = []
+    for document in (block.first_document + places[rewritten]).tolist():
         text = documents.indexed.text_of(document)
         if options.mode == "remove":
             text = without_ranges(text, documents.ranges_of(document))
-        yield place, span, orjson.dumps(text.decode())
+        replacements.append(orjson.dumps(text.decode()))
+    return spans[rewritten], cuts, replacements
+
+
+def _cuts(
+    block: LocatedBlock, documents: _Documents, places: NDArray[np.int64], spans: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """int64 (m, 2): where the ranges of some documents are in the JSON of their texts, which is at `spans`."""
+    first, behind = (documents.first_range[block.first_document + places + more] for more in (0, 1))
+    counts = behind - first
+    rows = np.repeat(behind - np.cumsum(counts), counts) + np.arange(counts.sum())
+    text_bytes = documents.text_bytes[block.first_document + places]
+    texts_begin = np.cumsum(text_bytes + 1) - (text_bytes + 1)  # back to back, a closing quote behind each
+    offsets = documents.ranges[rows] + np.repeat(texts_begin, counts)[:, None]
+    cuts = find_places(block.data, spans.tolist(), offsets.ravel()).reshape(-1, 2)
+    (inside,) = (cuts == INSIDE_A_CHARACTER).any(axis=1).nonzero()
+    if len(inside):
+        place = places[np.searchsorted(np.cumsum(counts), inside[0], side="right")]
+        line_number = documents.line_numbers[block.first_document + place] + 1
+        raise _misfit(documents.indexed.path, f"ranges that cut a character in line {line_number}")
+    return cuts
 
 
 def _text_spans(
     block: LocatedBlock, documents: _Documents, places: NDArray[np.int64], text_field: str
-) -> list[tuple[int, int]]:
+) -> NDArray[np.int64]:
+    """int64 (n, 2): where the JSON of some documents' texts is, quotes included."""
     objects = zip(block.starts[places].tolist(), block.ends[places].tolist(), strict=True)
     spans = find_values(block.data, text_field, objects)
     for place, span in zip(places.tolist(), spans, strict=True):
         if span is None:
             raise documents.changed(block.first_document + place, f"no text at {text_field!r}")
-    return cast("list[tuple[int, int]]", spans)
+    return np.array(spans, np.int64).reshape(-1, 2)
 
 
 def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
@@ -322,7 +320,3 @@ def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:
     ends = [0, *(end for _, end in ranges)]
     starts = [*(start for start, _ in ranges), len(text)]
     return b"".join([text[end:start] for end, start in zip(ends, starts, strict=True)])
-
-
-def _without_line(block: LocatedBlock, line: np.int64) -> Edit:
-    return int(block.line_starts[line]), int(block.line_ends[line]), b""
