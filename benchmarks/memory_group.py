@@ -23,8 +23,11 @@ def forget_pages() -> None:
     Path("/proc/sys/vm/drop_caches").write_text("1")
 
 
-def within(limit_bytes: int, command: list[str], output: Path | None = None) -> dict[str, Any]:
+def within(
+    limit_bytes: int, command: list[str], output: Path | None = None, surroundings: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Run a command in a group of its own, with 0 without a limit; its standard output goes to `output`, else to ours.
+    `surroundings`: further arguments of subprocess.run (env, cwd).
 
     Processor seconds are those of all processes of the group: other work on the machine disturbs them least.
     """
@@ -41,7 +44,7 @@ def within(limit_bytes: int, command: list[str], output: Path | None = None) -> 
     began = time.monotonic()
     try:
         with (output or Path("/dev/stderr")).open("wb") as printed:
-            subprocess.run(command, check=True, preexec_fn=enter, stdout=printed)
+            subprocess.run(command, check=True, preexec_fn=enter, stdout=printed, **surroundings or {})
     finally:
         seconds = time.monotonic() - began
         cpu_seconds = int((cpu_group / "cpuacct.usage").read_text()) / 1e9
@@ -54,8 +57,8 @@ def within(limit_bytes: int, command: list[str], output: Path | None = None) -> 
         cpu_group.rmdir()
     return {
         "limit_bytes": limit_bytes or None,
-        "seconds": round(seconds, 1),
-        "cpu_seconds": round(cpu_seconds, 1),
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu_seconds, 2),
         "group_peak_bytes_with_page_cache": peak,
         "group_was_full_times": failures,
         "major_faults": int(stat["total_pgmajfault"]),
