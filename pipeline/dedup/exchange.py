@@ -27,7 +27,7 @@ from corpusmill.dedup.blake2s import digest_spans
 from corpusmill.dedup.match_kernels import find_periods
 from corpusmill.dedup.ranges import Ranges, union_ranges
 from corpusmill.dedup.repeated import hash_spans
-from corpusmill.dedup.sections import Sections, SectionWriter
+from corpusmill.dedup.sections import Sections, SectionWriter, read_into
 from corpusmill.dedup.slices import Slicing, count_slices, hash_slices, highs_of, lows_of, positions_of
 from corpusmill.errors import CorruptDataError
 from corpusmill.slices import copy_slices
@@ -75,7 +75,7 @@ class TextFile:
                 file.seek(begin)
                 text = buffer[: end - begin]
                 with self.require(begin, end):
-                    read = _read(file.readinto, text)
+                    read = read_into(file, text)
                 if read < end - begin:
                     raise _wrong(self.path, f"{size:,} bytes")
                 os.posix_fadvise(file.fileno(), end, block_bytes, os.POSIX_FADV_WILLNEED)  # while this is answered
@@ -85,13 +85,6 @@ class TextFile:
                 done = ends
         if any(at < len(rows) for at, rows in zip(done, requests, strict=True)):
             raise _wrong(self.path, "a text that contains every requested position")
-
-
-def _read(readinto: Callable[[memoryview], int | None], into: NDArray[np.uint8]) -> int:
-    done = 0
-    while done < len(into) and (read := readinto(into.data[done:])):
-        done += read
-    return done
 
 
 def _wrong(path: Path, expected: str) -> CorruptDataError:

@@ -13,12 +13,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import BalanceError, CorruptDataError
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 Require = Callable[[str, int, int], AbstractContextManager[BinaryIO | None]]
 """(name, first, last): check the bytes [first, last) of a file against its digests before they are read. The file stays
@@ -41,8 +44,8 @@ class Sections:
     def read(self, name: str, section: int, dtype: str = "<u8", columns: int = 1) -> NDArray[Any]:
         """The rows of one section, (r,) or (r, columns). CorruptDataError if the file does not fit its index."""
         width = np.dtype(dtype).itemsize * columns
-        with self._section(name, section, width) as (_, first, last):
-            rows = np.fromfile(self.folder / name, dtype, count=(last - first) * columns, offset=first * width)
+        with self._section(name, section, width) as (file, first, last):
+            rows = _rows(file, first * width, (last - first) * columns, dtype)
         return rows if columns == 1 else rows.reshape(-1, columns)
 
     def map(self, name: str, section: int) -> NDArray[np.uint64]:
@@ -50,23 +53,22 @@ class Sections:
         with self._section(name, section, 8) as (file, first, last):
             if first == last:  # an empty range cannot be mapped
                 return np.empty(0, np.uint64)
-            return np.memmap(file or self.folder / name, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
+            return np.memmap(file, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
 
     def whole(self, name: str, dtype: str = "<u8") -> NDArray[Any]:
         """All values of a file in the folder that has no sections."""
-        with self.require(name, 0, sys.maxsize):
-            return np.fromfile(self.folder / name, dtype).astype(np.dtype(dtype).newbyteorder("="), copy=False)
+        with self._opened(name) as file:
+            values = _rows(file, 0, os.fstat(file.fileno()).st_size // np.dtype(dtype).itemsize, dtype)
+        return values.astype(np.dtype(dtype).newbyteorder("="), copy=False)
 
     @contextmanager
-    def _section(self, name: str, section: int, width: int) -> Iterator[tuple[BinaryIO | None, int, int]]:
+    def _section(self, name: str, section: int, width: int) -> Iterator[tuple[BinaryIO, int, int]]:
         """The file, checked where the section is, and the section's first row and one past its last."""
-        index = f"{name}.index"
-        with self.require(index, 0, sys.maxsize):
-            starts = np.fromfile(self.folder / index, "<u8").astype(np.int64)
+        starts = self.whole(f"{name}.index").astype(np.int64)
         known = 0 <= section < len(starts) - 1
         first, last = map(int, starts[section : section + 2]) if known else (0, 0)
-        with self.require(name, first * width, last * width) as file:
-            size = (self.folder / name).stat().st_size
+        with self._opened(name, first * width, last * width) as file:
+            size = os.fstat(file.fileno()).st_size
             if not known or size != width * starts[-1]:
                 raise CorruptDataError(
                     "a file of sections does not match its index",
@@ -76,6 +78,31 @@ class Sections:
                     next_step="run the step that wrote it again",
                 )
             yield file, first, last
+
+    @contextmanager
+    def _opened(self, name: str, first: int = 0, last: int = sys.maxsize) -> Iterator[BinaryIO]:
+        """A file whose bytes [first, last) are checked."""
+        with self.require(name, first, last) as checked:
+            if checked is not None:
+                yield checked
+            else:
+                with (self.folder / name).open("rb", buffering=0) as file:
+                    yield file
+
+
+def _rows(file: BinaryIO, offset: int, count: int, dtype: str) -> NDArray[Any]:
+    """`count` values from byte `offset` on; fewer where the file ends."""
+    rows = np.empty(count, dtype)
+    file.seek(offset)
+    return rows[: read_into(cast("FileIO", file), rows.view(np.uint8)) // rows.itemsize]
+
+
+def read_into(file: FileIO, into: NDArray[np.uint8]) -> int:
+    """Fill an array; returns how many bytes there were."""
+    filled = 0
+    while filled < len(into) and (read := file.readinto(into.data[filled:])):
+        filled += read
+    return filled
 
 
 class SectionWriter:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any
 
 import xxhash
 from msgspec.structs import replace
 
-from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, full_device_explained
+from corpusmill.errors import BalanceError, CorpusmillError, PermanentError, StorageFullError, full_device_explained
 from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 from corpusmill.ledger.again import AGAIN, ask_again, asked_again, look, move_up, remove_others
 from corpusmill.ledger.blocks import Blocks, DamagedStepError, note_read, read_digests
@@ -142,7 +143,7 @@ def run_once(
             fingerprint=step.fingerprint(),
             settings=step.settings,
             inputs=step.inputs,
-            counts={name: int(count) for name, count in outcome.counts.items()},
+            counts=_whole(outcome.counts, step),
             details=outcome.details,
             outputs=outputs,
             versions={**installed_versions(), **(versions or {})},
@@ -222,6 +223,23 @@ def _what_is_wrong_here(receipt: Receipt, place: str, *, verify: bool) -> str | 
     if verify and xxhash.xxh3_128_hexdigest(read_digests(Path(place))) != receipt.blocks:
         return f"{BLOCKS_NAME} does not have the digest {receipt.blocks}"
     return None
+
+
+def _whole(counts: Mapping[str, int], step: Step) -> dict[str, int]:
+    """The counts as plain integers; BalanceError for one that is not a whole number."""
+    whole = {}
+    for name, count in counts.items():
+        try:
+            whole[name] = index(count)
+        except TypeError as error:
+            raise BalanceError(
+                "a step counted something that is not a whole number",
+                where=f"{step.stage} {step.unit}, count {name!r}",
+                expected="an int",
+                got=type(count).__name__,
+                next_step="count in whole numbers; what is measured belongs in the outcome's details",
+            ) from error
+    return whole
 
 
 def size_of(path: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpusmill.errors import CorruptDataError, PermanentError, StorageFullError
+from corpusmill.errors import BalanceError, CorruptDataError, PermanentError, StorageFullError
 from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Outcome, Step, read_receipt, run_once, valid_receipt
 
 STEP = Step(
@@ -84,6 +84,14 @@ def test_receipt_with_numbers_and_texts_of_other_classes_holds_plain_json(tmp_pa
 def test_receipt_with_something_that_json_has_not_is_refused(tmp_path) -> None:
     with pytest.raises(TypeError, match="complex"):
         run_once(STEP, tmp_path, lambda _folder: Outcome({}, {"share": 1j}))
+    assert valid_receipt(STEP, tmp_path) is None
+
+
+@pytest.mark.parametrize("count", [1.5, 2.0, np.float64(3), "4", None])
+def test_run_once_count_that_is_no_whole_number_is_refused_and_leaves_no_receipt(tmp_path, count) -> None:
+    with pytest.raises(BalanceError, match="count 'documents'") as caught:
+        run_once(STEP, tmp_path, lambda _folder: Outcome({"documents": count}))
+    assert type(count).__name__ in str(caught.value)
     assert valid_receipt(STEP, tmp_path) is None
 
 
