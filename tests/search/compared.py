@@ -68,7 +68,7 @@ class Compared(RuleBasedStateMachine):
 
     @invariant()
     def files_are_those_of_a_build_from_scratch(self) -> None:
-        if not self.edited:
+        if self.left_out or not self.edited:
             return
         self.edited = False
         config = self.config()

@@ -317,8 +317,9 @@ def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(built_root
 
 @pytest.mark.parametrize("order", quick(["random", "source"], 1))
 @pytest.mark.slow
-def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, order) -> None:
+def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, order, monkeypatch) -> None:
     """Later cells keep their digests, but what an output takes from them begins elsewhere (attacks.md, row 34)."""
+    monkeypatch.setattr("corpusmill.stages.layout.UNIT_BYTES", 1)  # a step for each file
     shuffle = {"seed": 7, "order": order} | ({"cells": 12} if order == "random" else {})
     first = tmp_path / "corpus" / "part1.jsonl"
     write_files(tmp_path / "corpus", 1, 2, 3, 4, 5)
