@@ -1,10 +1,11 @@
 """Claim: a long-lived work folder delivers what a build from scratch does, whatever was edited, killed or damaged.
 
 Runs tests/search/edits.py by seeds until so many steps were taken: each seed is five long-lived folders of up to 20
-steps, and a build from scratch beside every step, all in this process. Seeds that stand in the
-result file are not run again, so the command goes on where it was stopped (`--anew` forgets them); a difference is
-written down with its seed, and `--only SEED` shrinks it to the least edits that show it.
-`python benchmarks/edits.py --steps 1000`
+steps, and a build from scratch beside every step, all in this process. With `--dag` the datasets' own DAGs build the
+folder, one folder of up to 9 steps a seed. Seeds that stand in the result file are not run again, so the command goes
+on where it was stopped (`--anew` forgets them); a difference is written down with its seed, and `--only SEED` shrinks
+it to the least edits that show it.
+`python benchmarks/edits.py --steps 1000`, `python benchmarks/edits.py --dag --steps 100`
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import json
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +29,33 @@ from results import HERE, write_result
 from tests.search.edits import LongLivedFolder
 from tests.search.run import search
 
-FOLDERS, STEPS = 5, 20
-NAME = "edits"
+FOLDERS, STEPS, DAG_STEPS = 5, 20, 10
 
 
-def earlier() -> dict[str, dict[str, Any]]:
+def earlier(name: str) -> dict[str, dict[str, Any]]:
     """The seeds that the result file has."""
-    path = HERE / "results" / f"{NAME}.json"
+    path = HERE / "results" / f"{name}.json"
     return json.loads(path.read_text())["figures"]["seeds"] if path.exists() else {}
 
 
-def one_seed(seed: int) -> dict[str, Any]:
+def through_dags(seed: int) -> None:
+    """A folder that the datasets' own DAGs build."""
+    from tests.dags.edits import make_database, search_through_dags
+
+    make_database()
+    with tempfile.TemporaryDirectory(prefix="datasets-") as datasets:
+        search_through_dags(seed, Path(datasets), steps=DAG_STEPS)
+
+
+def in_process(seed: int) -> None:
+    search(LongLivedFolder, seed, folders=FOLDERS, steps=STEPS, shrink=False)
+
+
+def one_seed(seed: int, run: Callable[[int], None]) -> dict[str, Any]:
     began = time.monotonic()
     difference = None
     try:
-        search(LongLivedFolder, seed, folders=FOLDERS, steps=STEPS, shrink=False)
+        run(seed)
     except Exception as error:
         difference = f"{type(error).__name__}: {error}"[:600]
     return {
@@ -54,6 +69,7 @@ def one_seed(seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--dag", action="store_true", help="build the long-lived folder by the datasets' own DAGs")
     parser.add_argument("--only", type=int, help="run this seed alone, and shrink what it finds")
     parser.add_argument("--anew", action="store_true", help="forget the seeds of the result file")
     arguments = parser.parse_args()
@@ -61,11 +77,12 @@ def main() -> None:
     if arguments.only is not None:
         print(search(LongLivedFolder, arguments.only, folders=FOLDERS, steps=STEPS))
         return
-    seeds = {} if arguments.anew else earlier()
+    name, run = ("edits_dag", through_dags) if arguments.dag else ("edits", in_process)
+    seeds = {} if arguments.anew else earlier(name)
     number = 0
     while sum(seed["steps"] for seed in seeds.values()) < arguments.steps:
         if str(number) not in seeds:
-            seeds[str(number)] = one_seed(number)
+            seeds[str(number)] = one_seed(number, run)
             kinds = sum((Counter(seed["kinds"]) for seed in seeds.values()), Counter[str]())
             figures = {
                 "steps": kinds["steps"],
@@ -73,10 +90,10 @@ def main() -> None:
                 "kinds": dict(sorted(kinds.items())),
                 "seeds": seeds,
             }
-            write_result(NAME, "1,000 random steps in long-lived work folders, 0 differences", figures)
+            write_result(name, "random steps in long-lived work folders, 0 differences", figures)
             print(f"seed {number}: {seeds[str(number)]['steps']} steps, {seeds[str(number)]['difference']}", flush=True)
         number += 1
-    print(HERE / "results" / f"{NAME}.json")
+    print(HERE / "results" / f"{name}.json")
 
 
 if __name__ == "__main__":
