@@ -35,8 +35,8 @@ def limits() -> Iterator[None]:
         yield
 
 
-def require_oracle(files: dict[str, Source], wanted: list[Change]) -> None:
-    """Build once, and compare every delivered file."""
+def equals_oracle(files: dict[str, Source], wanted: list[Change]) -> bool:
+    """Build once, and compare every delivered file; whether there are any."""
     folder = Path(tempfile.mkdtemp(prefix="oracle-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         corpus = Corpus(folder / "corpus")
@@ -48,17 +48,18 @@ def require_oracle(files: dict[str, Source], wanted: list[Change]) -> None:
         (folder / "root").mkdir()
         result = built(folder / "root", config)
         if result.error in REFUSED:
-            return
+            return False
         oracle = expected(config, corpus.files, corpus.folder)
         if oracle is None:
             assert result.error == "SourceError"  # no document of the dataset has any text
-            return
+            return False
         assert not result.error
         assert not result.findings
         actual = read_back(result.files)
         assert sorted(actual) == sorted(oracle)
         assert [name for name in actual if actual[name] != oracle[name]] == []
         assert misstated(result.files) == []
+        return True
     finally:
         shutil.rmtree(folder)
 
@@ -68,31 +69,48 @@ whole_builds = settings(
 )
 
 
-@seed(5)
-@settings(whole_builds, max_examples=8)
-@given(files, printed)
-def test_build_of_a_random_configuration_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
-    require_oracle(files, wanted)
+def test_build_of_a_random_configuration_is_the_oracles() -> None:
+    delivered = []
+
+    @seed(5)
+    @settings(whole_builds, max_examples=8)
+    @given(files, printed)
+    def compare(files: dict[str, Source], wanted: list[Change]) -> None:
+        delivered.append(equals_oracle(files, wanted))
+
+    compare()
+    assert sum(delivered) > len(delivered) / 2
 
 
 @pytest.mark.slow
-@settings(whole_builds, max_examples=60)
-@given(files, printed)
-def test_build_of_many_random_configurations_is_the_oracles(files: dict[str, Source], wanted: list[Change]) -> None:
-    require_oracle(files, wanted)
+def test_build_of_many_random_configurations_is_the_oracles() -> None:
+    delivered = []
+
+    @settings(whole_builds, max_examples=60)
+    @given(files, printed)
+    def compare(files: dict[str, Source], wanted: list[Change]) -> None:
+        delivered.append(equals_oracle(files, wanted))
+
+    compare()
+    assert sum(delivered) > len(delivered) / 2
 
 
 late = st.sampled_from([steps for steps in STEPS if steps[-1]["before"] == "writeback"])
 several = st.lists(documents, min_size=3, max_size=12).map(tuple)
 
 
-@seed(6)
-@settings(whole_builds, max_examples=8)
-@given(st.dictionaries(names, st.builds(Source, several), min_size=1, max_size=3), printed, late)
-def test_build_with_steps_on_deduplicated_text_is_the_oracles(
-    files: dict[str, Source], wanted: list[Change], steps: list[dict[str, Any]]
-) -> None:
-    require_oracle(files, [*(item for item in wanted if item != ("dedup.mode", "annotate")), ("steps", steps)])
+def test_build_with_steps_on_deduplicated_text_is_the_oracles() -> None:
+    delivered = []
+
+    @seed(6)
+    @settings(whole_builds, max_examples=8)
+    @given(st.dictionaries(names, st.builds(Source, several), min_size=1, max_size=3), printed, late)
+    def compare(files: dict[str, Source], wanted: list[Change], steps: list[dict[str, Any]]) -> None:
+        wanted = [item for item in wanted if item != ("dedup.mode", "annotate")]
+        delivered.append(equals_oracle(files, [*wanted, ("steps", steps)]))
+
+    compare()
+    assert sum(delivered) > len(delivered) / 2
 
 
 PAGE = ('{"id": 1, "text": "%s"}' % ("the water and the stone " * 3),)
@@ -103,4 +121,4 @@ PAGE = ('{"id": 1, "text": "%s"}' % ("the water and the stone " * 3),)
 @pytest.mark.parametrize("copies", [1, 9])
 def test_build_of_equal_documents_and_of_one_document_is_the_oracles(method: str, order: str, copies: int) -> None:
     wanted = [("index.method", method), ("shuffle.order", order)]
-    require_oracle({"a.jsonl": Source(PAGE * copies), "z.jsonl.gz": Source(PAGE * (copies - 1))}, wanted)
+    assert equals_oracle({"a.jsonl": Source(PAGE * copies), "z.jsonl.gz": Source(PAGE * (copies - 1))}, wanted)

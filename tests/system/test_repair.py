@@ -14,9 +14,9 @@ from corpusmill.config import check_config
 from corpusmill.datasets.repair import compare_copies, repair_copies
 from corpusmill.errors import SourceError, VerificationError
 from corpusmill.storage import Store, open_store
-from corpusmill.storage.s3 import S3Store
 from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, write_corpus
+from tests.system.verified import damage
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +101,6 @@ def remote(request, built) -> tuple[Store, dict[str, str]]:
         if path.is_file():
             store.receive_bytes(path.read_bytes(), path.relative_to(folder).as_posix())
     return store, {"second_endpoint_url": endpoint}
-
-
-def damage(store: Store, name: str, content: bytes) -> None:
-    """Other bytes under the name, with the sha256 of the right ones noted beside them."""
-    printed = store.digest(name)
-    if isinstance(store, S3Store):
-        store.client.put_object(Bucket=store.bucket, Key=store.key(name), Body=content, Metadata={"sha256": printed})
-    else:
-        store._upload(name, content, printed)
-    assert store.digest(name) == printed
 
 
 @pytest.mark.parametrize("harm", quick(["one byte", "cut"], 1))

@@ -8,12 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
+from corpusmill.storage import open_store
 from tests.system.corpus import write_corpus
-from tests.system.verified import (
-    build,
-    findings,
-    flipped,
-)
+from tests.system.verified import build, damage, findings, flipped
 
 
 @pytest.fixture
@@ -49,17 +46,21 @@ def test_verify_objects_in_a_bucket_missing_changed_or_added_are_named(tmp_path,
     assert sorted(item.where for item in actual) == sorted(f"s3://ready/{key}" for key in keys.values())
 
 
-def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp_path, bucket) -> None:
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_verify_object_with_another_byte_and_the_right_digest_noted_is_named(tmp_path, request, scheme) -> None:
+    endpoint = request.getfixturevalue("moto") if scheme == "s3" else request.getfixturevalue("gcs") and None
     write_corpus(tmp_path / "corpus", documents=20)
-    destinations = [{"path": "s3://ready/sets", "endpoint_url": bucket.meta.endpoint_url}]
-    built = build(tmp_path, destinations=destinations)
-    version = json.loads(bucket.get_object(Bucket="ready", Key="sets/tiny/latest.json")["Body"].read())["version"]
-    named = {"Bucket": "ready", "Key": f"sets/tiny/{version}/documents/a1.jsonl"}
-    there = bucket.get_object(**named)
-    bucket.put_object(**named, Body=flipped(there["Body"].read()), Metadata=there["Metadata"])
+    place = f"{scheme}://corpus/ready-{scheme}"
+    destination = {"path": place} | ({"endpoint_url": endpoint} if endpoint else {})
+    built = build(tmp_path, destinations=[destination])
+    assert findings(built) == ()
+    store = open_store(f"{place}/tiny", endpoint_url=endpoint)
+    (name,) = [file.name for file in store.list_files() if file.name.endswith("documents/a1.jsonl")]
+    with store.open(name) as stream:
+        damage(store, name, flipped(stream.read()))
     (actual,) = findings(built)
     assert (actual.where, actual.what) == (
-        f"s3://ready/{named['Key']}",
+        f"{place}/tiny/{name}",
         "a file at a destination differs from the one that was sent",
     )
 

@@ -12,6 +12,8 @@ from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import PLAN
 from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.storage import Store
+from corpusmill.storage.s3 import S3Store
 from corpusmill.verify import Finding, verify_build
 from tests.system.corpus import configuration, write_corpus
 
@@ -77,3 +79,13 @@ def build_tiny(root: Path, **changes: object) -> Build:
     }
     source = {"paths": [str(root / "corpus")], "shard_bytes": "8KiB", "max_rejected_share": 0.1}
     return build(root, source=source, exports=exports, **changes)
+
+
+def damage(store: Store, name: str, content: bytes) -> None:
+    """Other bytes under the name, with the sha256 of the right ones noted beside them."""
+    printed = store.digest(name)
+    if isinstance(store, S3Store):
+        store.client.put_object(Bucket=store.bucket, Key=store.key(name), Body=content, Metadata={"sha256": printed})
+    else:
+        store._upload(name, content, printed)
+    assert store.digest(name) == printed
