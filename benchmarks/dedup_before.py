@@ -2,10 +2,10 @@
 
 The command `corpusmill dedup` of that commit and of this one, in turn, on the same corpus, with a worker for every core
 and all imports; and the same in a process that goes on, with one worker and everything imported. The first run of a
-mode compiles and is thrown away. Ratios are those of two runs in a row: what else
-the machine does, both have. A run's files are emptied, and deleted after the last run: to create a file, ext4 passes
-over all those that were deleted in the last minutes, for which the next run would pay (0.8 ms for each of its files,
-0.03 ms otherwise). `python benchmarks/dedup_before.py CORPUS_FOLDER COMMIT`
+mode compiles and is thrown away. Ratios are those of two runs in a row: what else the machine does, both have. A run's
+files are emptied, and deleted after the last run: to create a file, ext4 passes over all those that were deleted in the
+last minutes, for which the next run would pay (0.8 ms for each of its files, 0.03 ms otherwise).
+`python benchmarks/dedup_before.py CORPUS_FOLDER COMMIT`
 """
 
 from __future__ import annotations

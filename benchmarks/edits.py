@@ -38,20 +38,22 @@ def earlier(name: str) -> dict[str, dict[str, Any]]:
     return json.loads(path.read_text())["figures"]["seeds"] if path.exists() else {}
 
 
-def through_dags(seed: int) -> None:
+def through_dags(seed: int, *, shrink: bool = False) -> Counter[str]:
     """A folder that the datasets' own DAGs build."""
-    from tests.dags.edits import make_database, search_through_dags
+    from tests.dags.conftest import make_database
+    from tests.dags.edits import search_through_dags
 
     make_database()
     with tempfile.TemporaryDirectory(prefix="datasets-") as datasets:
-        search_through_dags(seed, Path(datasets), steps=DAG_STEPS)
+        return search_through_dags(seed, Path(datasets), steps=DAG_STEPS, shrink=shrink)
 
 
-def in_process(seed: int) -> None:
-    search(LongLivedFolder, seed, folders=FOLDERS, steps=STEPS, shrink=False)
+def in_process(seed: int, *, shrink: bool = False) -> Counter[str]:
+    return search(LongLivedFolder, seed, folders=FOLDERS, steps=STEPS, shrink=shrink)
 
 
-def one_seed(seed: int, run: Callable[[int], None]) -> dict[str, Any]:
+def one_seed(seed: int, run: Callable[[int], Any]) -> dict[str, Any]:
+    """What a seed came to. Hypothesis runs a folder with a difference again, so its steps count twice."""
     began = time.monotonic()
     difference = None
     try:
@@ -74,10 +76,10 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true", help="forget the seeds of the result file")
     arguments = parser.parse_args()
     logging.getLogger("corpusmill").setLevel(logging.CRITICAL)
-    if arguments.only is not None:
-        print(search(LongLivedFolder, arguments.only, folders=FOLDERS, steps=STEPS))
-        return
     name, run = ("edits_dag", through_dags) if arguments.dag else ("edits", in_process)
+    if arguments.only is not None:
+        print(run(arguments.only, shrink=True))
+        return
     seeds = {} if arguments.anew else earlier(name)
     number = 0
     while sum(seed["steps"] for seed in seeds.values()) < arguments.steps:
@@ -90,7 +92,9 @@ def main() -> None:
                 "kinds": dict(sorted(kinds.items())),
                 "seeds": seeds,
             }
-            write_result(name, "random steps in long-lived work folders, 0 differences", figures)
+            write_result(
+                name, f"random steps in long-lived work folders, {figures['differences']} differences", figures
+            )
             print(f"seed {number}: {seeds[str(number)]['steps']} steps, {seeds[str(number)]['difference']}", flush=True)
         number += 1
     print(HERE / "results" / f"{name}.json")

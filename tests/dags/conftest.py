@@ -40,12 +40,17 @@ os.environ.update(
 )
 
 
-@pytest.fixture(scope="session")
-def airflow_database() -> None:
-    """A migrated database."""
+def make_database() -> None:
+    """A migrated database in this home."""
     from airflow.utils.db import initdb
 
     initdb()
+
+
+@pytest.fixture(scope="session")
+def airflow_database() -> None:
+    """That database."""
+    make_database()
 
 
 @pytest.fixture(scope="module", autouse=True)

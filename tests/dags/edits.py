@@ -15,14 +15,7 @@ from tests.search.folders import Result, built, delivered
 from tests.search.run import search
 
 
-def make_database() -> None:
-    """Airflow's own, in the home of its tests."""
-    from airflow.utils.db import initdb  # after conftest has said which home
-
-    initdb()
-
-
-def search_through_dags(number: int, datasets: Path, *, steps: int) -> Counter[str]:
+def search_through_dags(number: int, datasets: Path, *, steps: int, shrink: bool = False) -> Counter[str]:
     """One folder of a seed; `datasets` receives the configurations. Needs Airflow's database."""
 
     def through_the_dag(root: Path, config: DatasetConfig) -> Result:
@@ -39,4 +32,4 @@ def search_through_dags(number: int, datasets: Path, *, steps: int) -> Counter[s
     class ThroughTheDag(LongLivedFolder):
         build = staticmethod(through_the_dag)
 
-    return search(ThroughTheDag, number, folders=1, steps=steps, shrink=False)
+    return search(ThroughTheDag, number, folders=1, steps=steps, shrink=shrink)
