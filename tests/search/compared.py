@@ -49,6 +49,7 @@ class Compared(RuleBasedStateMachine):
         self.last: dict[str, Result] = {}
         self.versions: dict[tuple[str, str], Result] = {}
         self.edited = False
+        self.left_out = False  # whether the folder is not compared (search)
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
