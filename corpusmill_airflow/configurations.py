@@ -95,7 +95,8 @@ def dataset_dag(
         with running.refusal_shown(get_current_context()):
             # The memory of its tasks is fixed, whatever the form states.
             require_memory(config, where=str(configuration.path), processes=when.task_processes)
-            built = config_from_form({key: value for key, value in (params or {}).items() if key not in run})
+            values = {key: value for key, value in (params or {}).items() if key not in run}
+            built = config_from_form(values, reserved=config)
             running.keep_copy(name, text)
             return running.plan_run(built, get_current_context(), config, config)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from corpusmill.config import EXAMPLE, FORMATS, LARGEST_SIZE, DatasetConfig, check_config, load_config
 from corpusmill.errors import ConfigError
-from corpusmill.form import FIELDS, FormField, config_from_form, form_from_config, size_text
+from corpusmill.form import FIELDS, FormField, changed_keys, config_from_form, form_from_config, size_text
+from corpusmill.form.fields import NOT_IN_THE_FORM
 from corpusmill.section import Section
 from tests.quick import examples
 
@@ -45,6 +46,7 @@ sections = st.fixed_dictionaries(
 ).filter(bool)
 hexadecimal = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 SHUFFLE = {"memory": sizes, "cells": st.integers(1, 4096), "significance": st.floats(0.0001, 0.4)}
+STEP = {"with": st.dictionaries(words, words | st.none() | st.booleans() | sizes, max_size=2), "version": counts}
 configs = st.fixed_dictionaries(
     {
         "name": st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True),
@@ -93,6 +95,16 @@ configs = st.fixed_dictionaries(
         "packing": st.fixed_dictionaries({}, optional={"fit": st.just("best_fit"), "bos": st.booleans()}),
         "lock": st.fixed_dictionaries({"tokenizer_sha256": hexadecimal}, optional={"tokenizer_revision": words}),
         "estimate": st.fixed_dictionaries({"sample_bytes": sizes}),
+        # which no form sets
+        "steps": st.lists(
+            st.fixed_dictionaries({"use": st.from_regex(r"[a-z]{1,9}:[a-z]{1,9}", fullmatch=True)}, optional=STEP),
+            min_size=1,
+            max_size=1,
+        ),
+        "forget": st.fixed_dictionaries({"path": words, "copies": st.sampled_from(["keep", "also"])}),
+        "keep_versions": st.integers(1, 9),
+        "reclaim": st.just("eager"),
+        "card": st.fixed_dictionaries({}, optional={"license": st.just("cc-by-4.0")}),
     },
 ).map(lambda values: check_config(values, where="a test"))
 
@@ -108,7 +120,7 @@ def leaf_keys(section: Any, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]
         value = getattr(section, name)
         if isinstance(value, Section):
             keys |= leaf_keys(value, (*prefix, name))
-        if name in {"budget", "card", "dag", "forget", "keep_versions", "reclaim", "lock", "steps"}:
+        if name in NOT_IN_THE_FORM | {"lock"}:
             continue
         if not isinstance(value, Section) or prefix == ("exports",):
             keys.add((*prefix, name))
@@ -118,7 +130,31 @@ def leaf_keys(section: Any, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]
 @examples(40)
 @given(configs)
 def test_form_of_any_config_gives_that_config_back(config: DatasetConfig) -> None:
-    assert config_from_form(form_from_config(config)) == config
+    assert config_from_form(form_from_config(config), reserved=config) == config
+
+
+@pytest.mark.parametrize("key", sorted(NOT_IN_THE_FORM - {"dag"}))
+def test_key_that_no_form_sets_comes_from_the_file_of_the_form(key: str) -> None:
+    whole, demo = load_config(EXAMPLE), load_config(DEMO)
+    file = check_config(
+        demo.model_dump(mode="json", exclude_none=True)
+        | {"keep_versions": 3, "reclaim": "eager", "budget": {demo.source.paths[0]: "2 epochs"}}
+        | whole.model_dump(mode="json", include={"steps", "forget", "card"}),
+        where="a test",
+    )
+    assert getattr(file, key) != getattr(demo, key)
+    for formed in (config_from_form(form_from_config(file), reserved=file), config_from_form({}, file)):
+        assert getattr(formed, key) == getattr(file, key)
+    own = demo.model_copy(update={key: getattr(file, key)})
+    assert changed_keys(file, own) == sorted(NOT_IN_THE_FORM - {"dag", key})
+
+
+def test_form_whose_file_states_a_budget_of_other_sources_is_refused() -> None:
+    demo = load_config(DEMO)
+    file = check_config(demo.model_dump() | {"budget": {demo.source.paths[0]: "2 epochs"}}, where="a test")
+    with pytest.raises(ConfigError) as caught:
+        config_from_form({"source_paths": ["elsewhere"]}, file)
+    assert "budget: sample is not an entry of source.paths" in str(caught.value)
 
 
 @examples(25)

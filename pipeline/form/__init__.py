@@ -7,8 +7,9 @@ configuration's own models (types, limits, choices, defaults) and from the comme
 that is added there appears in the form, too. `corpusmill.config` checks what a field's schema does not, with the same
 messages as on the command line.
 
-Invariant: ``config_from_form(form_from_config(config)) == config`` for every configuration (its `dag` section, which
-changes no byte, is not part of the form).
+Invariant: ``config_from_form(form_from_config(config), reserved=config) == config`` for every configuration without its
+`dag` section, which changes no byte. Keys that are reserved for the operator's file (fields.py) have no field: a form's
+configuration has them from the file that the form shows.
 
     fields.py   the models -> FIELDS          help.py   example.yaml -> help          values.py   there and back
 """

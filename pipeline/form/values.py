@@ -22,16 +22,21 @@ def form_from_config(config: DatasetConfig) -> dict[str, Any]:
     return {field.name: _shown(config, field) for field in form.FIELDS}
 
 
-def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = None) -> DatasetConfig:
+def config_from_form(
+    values: Mapping[str, Any], base: DatasetConfig | None = None, *, reserved: DatasetConfig | None = None
+) -> DatasetConfig:
     """The configuration that field values represent.
 
-    None and empty text, lists and objects mean the value in `base` or, without one, the key's default.
+    None and empty text, lists and objects mean the value in `base` or, without one, the key's default. The keys that no
+    form sets have the values in `reserved`, by default in `base`.
     Raises ConfigError for an unknown field and for every value that `check_config` refuses.
     """
     refuse_unknown(values, [field.name for field in form.FIELDS], where=FORM)
     merged = form_from_config(base) if base else {}
     merged |= {name: value for name, value in values.items() if not _is_empty(value)}
     tree: dict[str, Any] = {"exports": {}}
+    if file := reserved or base:
+        tree |= file.model_dump(mode="json", include=set(form.NOT_IN_THE_FORM), exclude_none=True)
     for field in form.FIELDS:
         value = _meant(field, merged.get(field.name))
         if _is_empty(value) or (field.kind == "format" and not value):
@@ -48,7 +53,9 @@ def config_from_form(values: Mapping[str, Any], base: DatasetConfig | None = Non
 
 def changed_keys(config: DatasetConfig, own: DatasetConfig) -> list[str]:
     """The keys, such as `dedup.minimum_bytes`, that have other values in `config` than in `own`."""
-    return [".".join(field.keys) for field in form.FIELDS if _shown(config, field) != _shown(own, field)]
+    shown = [".".join(field.keys) for field in form.FIELDS if _shown(config, field) != _shown(own, field)]
+    reserved = sorted(form.NOT_IN_THE_FORM - {"dag"})  # `dag` changes no byte, and a form's configuration has none
+    return [*(key for key in reserved if getattr(config, key) != getattr(own, key)), *shown]
 
 
 def _is_empty(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 
 from corpusmill.engine.estimates import Estimate
 from corpusmill.errors import ConfigError
+from corpusmill.stages.graph import open_build
 from corpusmill_airflow.folder import named_folder
 from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 DEMO = (DAGS / "datasets" / "demo.yaml").read_text()
+OWN_STEPS = Path(__file__).resolve().parents[1] / "search" / "own" / "own_steps.py"
 SCHEDULED = """
 dag:
   schedule: "30 2 * * 1"
@@ -301,6 +304,38 @@ def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
     assert run.get_task_instance("report").state != "success"
     assert run.get_task_instance("close").state == "success"
     assert not (running.copies() / "oscar.yaml").exists()
+
+
+RESERVED = """
+steps: [{use: "own_steps:replaced", with: {word: water, by: wine}, before: writeback}]
+budget: {corpus: 2 epochs}
+card: {}
+forget: {path: takedowns.jsonl, copies: also}
+keep_versions: 3
+reclaim: eager
+"""
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "form"), [("dataset__oscar", {}), ("build_dataset", {"configuration": "oscar"})], ids=["own", "form"]
+)
+def test_run_builds_the_configuration_to_the_last_key(
+    parse: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dag_id: str, form: dict[str, Any]
+) -> None:
+    """Also the keys that no form sets."""
+    from corpusmill.config import load_config
+    from tests.dags.conftest import dags_below
+
+    write_corpus(tmp_path / "corpus", documents=20)
+    (tmp_path / "takedowns.jsonl").write_text('{"id": "none of them"}\n')
+    shutil.copy(OWN_STEPS, tmp_path)
+    parse(oscar=named("oscar").replace("paths: [sample]", "paths: [corpus]") + RESERVED)
+    run = dags_below(tmp_path, monkeypatch)(dag_id, **form | {"dry_run": True})
+    assert run.state == "success"
+    (receipt,) = (tmp_path / "work" / "oscar" / "plan").glob("*/receipt.json")
+    planned = open_build(receipt).config
+    file = load_config(tmp_path / "datasets" / "oscar.yaml")
+    assert planned.model_copy(update={"lock": None}) == file.model_copy(update={"dag": None})
 
 
 def test_memory_pool_and_heavy_queue_bound_the_stages_that_take_memory(

@@ -188,6 +188,9 @@ def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_
     assert "shuffle.seed" in stays
     assert "source.paths" not in stays
     assert "start one with 'Move latest'" in stays
+    other_budget = planned(tmp_path, budget={own.source.paths[0]: "2 epochs"})
+    stays = why_latest_stays(Path(running.plan_run(other_budget, context("other"), own, own)))
+    assert "(budget)" in stays
     for config, file, params in ((own, own, {}), (tried, None, {}), (tried, own, {"move_latest": True})):
         assert why_latest_stays(Path(running.plan_run(config, context("same", **params), file, config))) == ""
 

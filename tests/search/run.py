@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections import Counter
+from importlib import import_module
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+import corpusmill
 from tests.search.folders import small_limits
 
 
@@ -14,6 +17,7 @@ def search(
     machine: type[RuleBasedStateMachine], number: int, *, folders: int, steps: int, shrink: bool = True
 ) -> Counter[str]:
     """Run the folders of one seed; how often each kind of step was taken. The error of a difference passes through."""
+    _load_modules()
     phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
     counted: Counter[str] = machine.seen  # type: ignore[attr-defined]
     counted.clear()
@@ -46,3 +50,9 @@ def search(
     with small_limits():
         run_state_machine_as_test(seed(number)(Seeded), settings=wanted)
     return counted
+
+
+def _load_modules() -> None:
+    """Hypothesis draws constants of the loaded modules: the steps must not depend on what the process ran before."""
+    for module in pkgutil.walk_packages(corpusmill.__path__, "corpusmill."):
+        import_module(module.name)
