@@ -2,7 +2,7 @@
 
 Runs tests/search/edits.py by seeds until so many steps were taken: each seed is five long-lived folders of up to 20
 steps, and a build from scratch beside every step, all in this process. With `--dag` the datasets' own DAGs build the
-folder, one folder of up to 9 steps a seed. Seeds that stand in the result file are not run again, so the command goes
+folder, two folders of up to 5 steps a seed. Seeds that stand in the result file are not run again, so the command goes
 on where it was stopped (`--anew` forgets them); a difference is written down with its seed, and `--only SEED` shrinks
 it to the least edits that show it.
 `python benchmarks/edits.py --steps 1000`, `python benchmarks/edits.py --dag --steps 100`
@@ -29,7 +29,8 @@ from results import HERE, write_result
 from tests.search.edits import LongLivedFolder
 from tests.search.run import search
 
-FOLDERS, STEPS, DAG_STEPS = 5, 20, 10
+FOLDERS, STEPS = 5, 20
+DAG_FOLDERS, DAG_STEPS = 2, 6
 
 
 def earlier(name: str) -> dict[str, dict[str, Any]]:
@@ -39,13 +40,13 @@ def earlier(name: str) -> dict[str, dict[str, Any]]:
 
 
 def through_dags(seed: int, *, shrink: bool = False) -> Counter[str]:
-    """A folder that the datasets' own DAGs build."""
+    """Folders that the datasets' own DAGs build."""
     from tests.dags.conftest import make_database
     from tests.dags.edits import search_through_dags
 
     make_database()
     with tempfile.TemporaryDirectory(prefix="datasets-") as datasets:
-        return search_through_dags(seed, Path(datasets), steps=DAG_STEPS, shrink=shrink)
+        return search_through_dags(seed, Path(datasets), folders=DAG_FOLDERS, steps=DAG_STEPS, shrink=shrink)
 
 
 def in_process(seed: int, *, shrink: bool = False) -> Counter[str]:

@@ -15,8 +15,8 @@ from tests.search.folders import Result, built, delivered
 from tests.search.run import search
 
 
-def search_through_dags(number: int, datasets: Path, *, steps: int, shrink: bool = False) -> Counter[str]:
-    """One folder of a seed; `datasets` receives the configurations. Needs Airflow's database."""
+def search_through_dags(number: int, datasets: Path, *, folders: int, steps: int, shrink: bool = False) -> Counter[str]:
+    """The folders of a seed; `datasets` receives the configurations. Needs Airflow's database."""
 
     def through_the_dag(root: Path, config: DatasetConfig) -> Result:
         values = config.model_dump(mode="json", exclude_none=True)
@@ -32,4 +32,4 @@ def search_through_dags(number: int, datasets: Path, *, steps: int, shrink: bool
     class ThroughTheDag(LongLivedFolder):
         build = staticmethod(through_the_dag)
 
-    return search(ThroughTheDag, number, folders=1, steps=steps, shrink=shrink)
+    return search(ThroughTheDag, number, folders=folders, steps=steps, shrink=shrink)

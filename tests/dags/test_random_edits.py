@@ -11,4 +11,4 @@ from tests.dags.edits import search_through_dags
 
 @pytest.mark.slow
 def test_dag_after_random_edits_delivers_what_a_build_from_scratch_does(airflow_database: None, tmp_path: Path) -> None:
-    assert search_through_dags(0, tmp_path, steps=4)["steps"] >= 3
+    assert search_through_dags(0, tmp_path, folders=1, steps=4)["steps"] >= 3
