@@ -12,6 +12,7 @@ from corpusmill.builds.local import build_dataset, run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.stages.graph import open_build
+from corpusmill.storage import open_store
 from corpusmill.storage.retries import ChecksumMismatchError
 from tests.faults.proxy import Answer, FaultyProxy
 from tests.quick import quick
@@ -107,3 +108,53 @@ def test_streamed_build_whose_object_is_never_again_what_was_indexed_delivers_no
             run_build(planned, workers=1)
     assert edit.harmed > 1
     assert not (tmp_path / "outputs").exists() or not list((tmp_path / "outputs").rglob("dataset.json"))
+
+
+# (store, what becomes of the object, its size, the mode of the first build)
+REPLACED = [
+    ("s3", "overwritten", "whole", "annotate"),
+    ("gcs", "overwritten", "cut", "annotate"),
+    ("s3", "other prefix", "cut", "remove"),
+    ("gcs", "other prefix", "whole", "remove"),
+    ("s3", "overwritten", "cut", "remove"),
+    ("gcs", "overwritten", "whole", "remove"),
+    ("s3", "other prefix", "whole", "annotate"),
+    ("gcs", "other prefix", "cut", "annotate"),
+]
+
+
+@pytest.mark.parametrize("case", quick(REPLACED, 4), ids=map("-".join, REPLACED))
+def test_streamed_build_of_an_object_replaced_by_one_of_its_name_and_size_is_that_of_a_build_from_scratch(
+    tmp_path, request, case: tuple[str, str, str, str]
+) -> None:
+    """New text in documents/ beside old tokens, or old text in both, is what must not be (attacks.md, row 70)."""
+    store, move, size, mode = case
+    server = request.getfixturevalue("rclone" if store == "s3" else "gcs")
+    bucket, endpoint = ("s3://corpus", server.endpoint) if store == "s3" else ("gs://corpus", None)
+
+    def put(prefix: str, data: bytes) -> None:
+        if store == "s3":  # as others write it: without our own digest
+            request.getfixturevalue("rclone_client").put_object(Bucket="corpus", Key=f"{prefix}/x.jsonl", Body=data)
+        else:
+            open_store(f"{bucket}/{prefix}").receive_bytes(data, "x.jsonl")
+
+    def delivered(root: str, prefix: str, mode: str = "annotate") -> dict[str, bytes]:
+        (tmp_path / root).mkdir(exist_ok=True)
+        config = check_config(streamed(tmp_path / root, f"{bucket}/{prefix}", endpoint, mode), where="test")
+        built = open_build(build_dataset(config, workers=1))
+        assert (len(built.units("download")) > 1) is (size == "cut")
+        return outputs(tmp_path / root)
+
+    first = lines_of(make_documents(SIZES[size]))
+    second = first.replace(b"water", b"wafer")
+    assert (len(second), second != first) == (len(first), True)
+    put("a", first)
+    earlier = delivered("kept", "a", mode)
+    later = "a" if move == "overwritten" else "b"
+    put(later, second)
+    got, fresh = delivered("kept", later), delivered("fresh", later)
+    assert got == fresh
+    for kind in ("documents/", "megatron/", "numpy/"):
+        assert any(name.startswith(kind) and got[name] != earlier.get(name) for name in got)
+    written = b"".join(data for name, data in got.items() if name.startswith("documents/"))
+    assert (b"wafer" in written, b"water" in written) == (True, False)
