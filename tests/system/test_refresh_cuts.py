@@ -37,7 +37,7 @@ def frames_of_zstd() -> tuple[list[str], bytes, tuple[int, int]]:
 
 def blocks_of_bgzip() -> tuple[list[str], bytes, tuple[int, int]]:
     """(texts, file of 38 blocks that are not compressed, two sizes of a shard): the second part's own blocks are up to
-    the 29th, and then a long line that ends in the last one; or all to the end, with the short lines behind it.
+    the 29th, and then a long line that ends in the 38th; or all to the end, with the short lines behind it.
     """
     texts, short = random_texts(80, 19_000), random_texts(3, 60)
     missing = 37 * BLOCK + 500 - len(lines_of([*texts, "", *short]))

@@ -1,4 +1,4 @@
-"""Builds that read their sources in place (`source.stream`) and write the documents, too: what is read twice is one."""
+"""Builds with `source.stream` that write documents, too: what is read later must be what became tokens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def outputs(root: Path) -> dict[str, bytes]:
 
 
 class Edit:
-    """While it is armed, the next answers with text of the object have one word changed: so many of them."""
+    """While it is armed, a word of the next answers with the object's text is changed, in `armed` of them."""
 
     def __init__(self) -> None:
         self.armed = self.harmed = 0
