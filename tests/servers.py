@@ -1,9 +1,10 @@
-"""Stores on loopback, started by the tests: rclone's S3 server (it checks signatures), Google's emulator, and a listing
+"""Stores on loopback, started by the tests: rclone's S3 server (it checks signatures), Google's emulator, and listings
 of any length that nobody stored.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -165,6 +166,38 @@ def many_objects(count: int) -> Iterator[str]:
             more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < count else ""
             end = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
             body = f"<ListBucketResult><Name>corpus</Name>{rows}{end}</ListBucketResult>".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with http_server(Listing) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def many_gcs_objects(count: int) -> Iterator[str]:
+    """The address of a GCS server that lists the same objects by pages, which Google's emulator does not have."""
+
+    class Listing(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            first = int(parse_qs(urlsplit(self.path).query).get("pageToken", ["0"])[0])
+            last = min(count, first + 1000)
+            rows = [
+                {
+                    "name": f"data/part-{number:06d}.{'bin' if number % 10 else 'jsonl'}",
+                    "size": str(number),
+                    "generation": str(number + 1),
+                }
+                for number in range(first, last)
+            ]
+            more = {"nextPageToken": str(last)} if last < count else {}
+            body = json.dumps({"kind": "storage#objects", "items": rows, **more}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -23,9 +23,9 @@ from corpusmill.storage.ranged import WINDOW_BYTES, RangedFile
 CONTENT = st.lists(st.sampled_from([b"a", b"bc\n", b"\n", b"defgh", b"ijk\n"]), max_size=40).map(b"".join)
 
 
-def bgzip_block(data: bytes) -> bytes:
+def bgzip_block(data: bytes, level: int = 6) -> bytes:
     """A gzip member with the subfield BC, as bgzip writes it."""
-    compress = zlib.compressobj(6, zlib.DEFLATED, -15)
+    compress = zlib.compressobj(level, zlib.DEFLATED, -15)
     body = compress.compress(data) + compress.flush()
     head = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff" + struct.pack("<H", 6) + b"BC" + struct.pack("<HH", 2, 18 + len(body) + 7)
     return head + body + struct.pack("<II", zlib.crc32(data), len(data))

@@ -29,7 +29,7 @@ from tests.faults.proxy import Answer, FaultyProxy
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub
 from tests.quick import quick
-from tests.servers import many_objects
+from tests.servers import many_gcs_objects, many_objects
 
 DATA = hashlib.shake_128(b"wrong answers").digest(100_000)
 PIECES = ((1_000, 60_000), (90_000, 10_000))
@@ -258,13 +258,40 @@ def test_upload_lists_its_destination_again_while_it_changes(far: Far) -> None:
     assert far.traffic.retries == 1
 
 
-def test_s3_second_page_that_is_none_is_not_the_end(monkeypatch, hasty) -> None:
+@pytest.fixture(params=["s3", "gcs", "hub"])
+def paged(request, monkeypatch, hasty) -> Iterator[tuple[Far, list[str]]]:
+    """A store whose listing has more than one page, and the names that it lists."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    second = once(PAGES["empty"], lambda _, path: "continuation-token" in path)
-    with many_objects(2500) as endpoint, FaultyProxy(endpoint, harm=second) as proxy:
-        assert len(open_store("s3://corpus/data", endpoint_url=proxy.endpoint).list_files()) == 2500
+    if request.param == "hub":
+        with Hub(dict(OBJECTS)) as hub:
+            yield Far("hub", hub.endpoint, monkeypatch, hub), sorted(OBJECTS)
+        return
+    names = [f"data/part-{number:06d}.{'bin' if number % 10 else 'jsonl'}" for number in range(2500)]
+    with (many_objects if request.param == "s3" else many_gcs_objects)(2500) as endpoint:
+        yield Far(request.param, endpoint, monkeypatch), names
+
+
+def is_second_page(method: str, path: str) -> bool:
+    second = ("continuation-token=1000", "pageToken=1000", "cursor=2")
+    return is_listing(method, path) and any(token in path for token in second)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_listing_second_page_that_is_none_is_asked_for_again_and_never_the_end(
+    paged: tuple[Far, list[str]], page: str
+) -> None:
+    far, names = paged
+    with far.behind(harm=once(PAGES[page], is_second_page)) as (_, store):
+        assert [file.name for file in store.list_files()] == names
+    assert far.traffic.retries == 1
+
+    def harm(method: str, path: str, answer: Answer) -> Answer:
+        return PAGES[page](answer) if is_second_page(method, path) else answer
+
+    with far.behind(harm=harm) as (_, store), pytest.raises(StoreUnavailableError):
+        store.list_files()
 
 
 UNASKED = {("s3", "POST"), ("gcs", "HEAD"), ("gcs", "POST"), ("hub", "HEAD")}

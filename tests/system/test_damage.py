@@ -17,7 +17,7 @@ from corpusmill.engine.graph import Graph
 from corpusmill.errors import BalanceError
 from corpusmill.ledger import Outcome
 from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.verify import verify_build
+from corpusmill.verify import render, verify_build
 from tests.quick import quick
 from tests.system.corpus import configuration, reused, write_corpus
 from tests.system.kept import keep, put_back
@@ -146,15 +146,34 @@ def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_produ
     assert verify_build(again).findings == ()
 
 
-def test_damage_to_a_gathered_cell_is_never_delivered_whatever_verify_was_told(root, plan, tmp_path) -> None:
-    """A wrong token in a cell, another part size, verify, the folder removed as advised (attacks.md, row 21)."""
+@pytest.mark.parametrize("advice", ["ignored", "followed"])
+def test_damage_to_a_gathered_cell_is_never_delivered_whatever_verify_was_told(
+    root, plan, tmp_path, advice: str
+) -> None:
+    """A wrong token in a cell, verify, another part size, the folder removed as advised (attacks.md, row 21)."""
     built = open_build(plan)
-    flip(built.step_folder("gather", "documents-00000") / "tokens", 40)
-    again = build(root, exports={"megatron": {"part_bytes": "20KiB"}})
+    path = built.step_folder("gather", "documents-00000") / "tokens"
     (tmp_path / "corpus").symlink_to(root / "corpus")
-    build(tmp_path, exports={"megatron": {"part_bytes": "20KiB"}})
-    assert outputs(root) == outputs(tmp_path)
-    assert verify_build(again).findings == ()
+    build(tmp_path, **PARTS)
+    clean = outputs(tmp_path)
+
+    def harmed_and_told() -> None:
+        flip(path, 40)
+        verification = verify_build(built)
+        assert [finding.where for finding in verification.findings] == [str(path)]
+        assert "remove the step folders named above and build again" in render(verification)
+        if advice == "followed":
+            shutil.rmtree(path.parent)
+
+    harmed_and_told()
+    built = build(root, **PARTS)
+    assert outputs(root) == clean
+    assert verify_build(built).findings == ()
+    harmed_and_told()  # what was delivered is right, and stays so
+    built = build(root, **PARTS)
+    assert outputs(root) == clean
+    if advice == "followed":
+        assert verify_build(built).findings == ()
 
 
 def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_fault_it_is(

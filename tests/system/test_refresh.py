@@ -315,22 +315,46 @@ def test_build_second_run_at_the_same_time_says_who_holds_the_dataset(built_root
         assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("order", quick(["random", "source"], 1))
-@pytest.mark.slow
-def test_refresh_earlier_cell_that_grows_moves_every_later_export(tmp_path, order, monkeypatch) -> None:
-    """Later cells keep their digests, but what an output takes from them begins elsewhere (attacks.md, row 34)."""
-    monkeypatch.setattr("corpusmill.stages.layout.UNIT_BYTES", 1)  # a step for each file
-    shuffle = {"seed": 7, "order": order} | ({"cells": 12} if order == "random" else {})
-    first = tmp_path / "corpus" / "part1.jsonl"
+MORE = (make_documents(1, seed=77), ["one more document of a few words"], ["x"])
+
+
+def require_as_from_scratch(root: Path, shuffle: dict[str, object]) -> None:
+    build(root, shuffle=shuffle)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(root / "corpus", Path(folder) / "corpus")
+        build(Path(folder), shuffle=shuffle)
+        assert outputs(root) == outputs(Path(folder))
+
+
+@pytest.fixture(params=quick(["random", "source"], 1))
+def five_files(request, tmp_path, monkeypatch) -> tuple[Path, dict[str, object]]:
+    """A build of five files, a step for each and many cells: its first file, and how its records are shuffled."""
+    monkeypatch.setattr("corpusmill.stages.layout.UNIT_BYTES", 1)
+    shuffle = {"seed": 7, "order": request.param} | ({"cells": 12} if request.param == "random" else {})
     write_files(tmp_path / "corpus", 1, 2, 3, 4, 5)
     build(tmp_path, shuffle=shuffle)
-    for extra in (make_documents(1, seed=77), ["one more document of a few words"], ["x"]):
+    return tmp_path / "corpus" / "part1.jsonl", shuffle
+
+
+@pytest.mark.slow
+def test_refresh_earlier_cell_that_grows_moves_every_later_export(five_files) -> None:
+    """Later cells keep their digests, but what an output takes from them begins elsewhere (attacks.md, row 34)."""
+    first, shuffle = five_files
+    for extra in MORE:
         first.write_bytes(first.read_bytes() + lines_of(extra, 1000))
-        build(tmp_path, shuffle=shuffle)
-        fresh = tmp_path / f"scratch{first.stat().st_size}"
-        shutil.copytree(tmp_path / "corpus", fresh / "corpus")
-        build(fresh, shuffle=shuffle)
-        assert outputs(tmp_path) == outputs(fresh)
+        require_as_from_scratch(first.parents[1], shuffle)
+
+
+@pytest.mark.slow
+def test_refresh_earlier_cell_that_shrinks_moves_every_later_export(five_files) -> None:
+    first, shuffle = five_files
+    first.write_bytes(first.read_bytes() + lines_of([text for texts in MORE for text in texts], 1000))
+    build(first.parents[1], shuffle=shuffle)
+    lines = first.read_bytes().splitlines(keepends=True)
+    for place in (-1, -1, 0):  # of the last document its own cell alone changes; without the first, all places do
+        del lines[place]
+        first.write_bytes(b"".join(lines))
+        require_as_from_scratch(first.parents[1], shuffle)
 
 
 @pytest.mark.parametrize("sizes", quick([(1_100_000, 2_470_000), (2_470_000, 1_100_000)], 1))
