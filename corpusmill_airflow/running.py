@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import DatasetConfig, absolute, work_of
-from corpusmill.errors import CorpusmillError
+from corpusmill.errors import ConfigError, CorpusmillError
 from corpusmill.mirrored import address_of, path_of
 
 if TYPE_CHECKING:
@@ -122,6 +122,14 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     from corpusmill_airflow.worker import ask
 
     require_bounded(config, operators)
+    if own and operators.forget not in (None, own.forget):
+        raise ConfigError(
+            "the list of documents to forget would not be used: a dataset has the list of its own file",
+            where=f"forget in {operators.name}.yaml, for a dataset called {own.name}",
+            expected=own.forget.path if own.forget else f"no forget, as in {own.name}.yaml",
+            got=operators.forget.path if operators.forget else "",
+            next_step=f"write `forget` into {own.name}.yaml, or give the dataset a name without a file",
+        )
     # Only the dataset's own file may order a removal, neither a form nor the file that the form started from.
     kept = {
         "keep_versions": own.keep_versions if own else None,

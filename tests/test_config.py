@@ -216,3 +216,28 @@ def test_schedule_of_cron_fields_is_refused_unless_its_values_exist(schedule: st
     else:
         with pytest.raises(ValidationError, match="not a schedule"):
             ScheduleConfig(schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ("{most: .inf}", "with.most"),
+        ("{most: {less: [1, .nan]}}", "with.most.less[1]"),
+        ("{since: 2026-01-01}", "with.since"),
+        ("{labels: {1: spam}}", "the key with.labels.1"),
+        ("{words: !!set {a, b}}", "with.words"),
+    ],
+)
+def test_config_step_setting_that_json_would_change_is_refused(written: str, place: str) -> None:
+    """The plan hands a step's settings on as JSON: .inf became null, and the key 1 became "1"."""
+    with pytest.raises(ConfigError, match="does not keep its type in JSON") as caught:
+        parse_config(MINIMAL + f'steps: [{{use: "own:cap", with: {written}}}]', where="a test")
+    assert f"{place} does not keep" in str(caught.value)
+
+
+def test_config_step_settings_come_back_from_json_as_they_are() -> None:
+    kept = {"a": None, "b": True, "c": 1, "d": 1.0, "e": 1 << 70, "f": ["x", {"g": []}], "h": -0.0, "": "ü"}
+    config = check_config({**yaml.safe_load(MINIMAL), "steps": [{"use": "own:cap", "with": kept}]}, where="a test")
+    again = DatasetConfig.model_validate_json(config.model_dump_json(exclude_none=True))
+    assert again.steps is not None
+    assert repr(again.steps[0].settings) == repr(kept)

@@ -149,6 +149,14 @@ def test_key_that_no_form_sets_comes_from_the_file_of_the_form(key: str) -> None
     assert changed_keys(file, own) == sorted(NOT_IN_THE_FORM - {"dag", key})
 
 
+@pytest.mark.parametrize("key", ["file", "revision", "pattern", "eot", "bos", "pad"])
+def test_form_that_shows_a_file_with_an_empty_text_changes_no_key(key: str) -> None:
+    demo = load_config(DEMO)
+    tokenizer = demo.tokenizer.model_dump(mode="json") | {key: ""}
+    file = check_config(demo.model_dump(mode="json") | {"tokenizer": tokenizer}, where="a test")
+    assert changed_keys(config_from_form(form_from_config(file), reserved=file), file) == []
+
+
 def test_form_whose_file_states_a_budget_of_other_sources_is_refused() -> None:
     demo = load_config(DEMO)
     file = check_config(demo.model_dump() | {"budget": {demo.source.paths[0]: "2 epochs"}}, where="a test")

@@ -27,7 +27,7 @@ from corpusmill.errors import (
     TransientError,
 )
 from corpusmill.stages.budget import amounts_of
-from corpusmill.stages.tokenize import configured_tokenizer, vocabulary_file
+from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.stages.upload import hands_over
 from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.storage.hub_repository import HubRepository
@@ -67,11 +67,7 @@ class Problems:
 
 
 def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
-    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that the exports need.
-
-    ConfigError for a setting that its vocabulary would override.
-    """
-    _refuse_settings_without_effect(config)
+    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that the exports need."""
     tokenizer = configured_tokenizer(config)
     exports = config.exports
     bos_settings = {
@@ -85,22 +81,6 @@ def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
             next_step="set tokenizer.bos to the token, or leave bos out",
         )
     return tokenizer
-
-
-def _refuse_settings_without_effect(config: DatasetConfig) -> None:
-    """A tokenizer.json and a published encoding define how text is split and which tokens are special."""
-    from corpusmill.tokens.vocabulary import PATTERNS
-
-    wanted = config.tokenizer
-    named = [key for key in ("pattern", "special_tokens") if getattr(wanted, key)]
-    if named and (wanted.name in PATTERNS or vocabulary_file(config).kind == "tokenizer.json"):
-        raise ConfigError(
-            "the tokenizer would ignore these settings: its vocabulary defines them",
-            where=", ".join(f"tokenizer.{key}" for key in named),
-            expected="these settings only with a .tiktoken file",
-            got=wanted.path() or wanted.name,
-            next_step="leave them out, or change the tokenizer.json to get other ids",
-        )
 
 
 def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:

@@ -113,7 +113,9 @@ def forget(config: str, ids: str, asked_by: str) -> int:
 
 
 def purge(plan_receipt: str) -> str:
-    """Purge what is left of the documents that a build forgot, in words; PermanentError if text of theirs remains."""
+    """Purge what is left of the documents that a build forgot, in words; PermanentError if text of theirs remains, or
+    may remain.
+    """
     from corpusmill.errors import PermanentError
     from corpusmill.forgetting.purge import purge as purge_build
     from corpusmill.forgetting.purge import render_purge
@@ -123,6 +125,13 @@ def purge(plan_receipt: str) -> str:
     if purged.remains:
         raise PermanentError(
             "files still contain text of forgotten documents", where="\n".join(purged.remains), got=render_purge(purged)
+        )
+    if purged.unsearched:
+        raise PermanentError(
+            "destinations could not be searched for text of forgotten documents",
+            where="\n".join(purged.unsearched),
+            got=render_purge(purged),
+            next_step="give this worker access to them, or take them out of the configuration; then purge again",
         )
     return render_purge(purged)
 

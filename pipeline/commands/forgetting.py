@@ -42,7 +42,7 @@ def forget(
         if purge:
             purged = purge_build(open_build(plan_dataset(dataset)))
             typer.echo(render_purge(purged))
-            if purged.remains:
+            if purged.remains or purged.unsearched:
                 raise typer.Exit(EXIT_FAILED)
         if not ids and not purge:
             for row in read_log(work_of(dataset) / LOG):

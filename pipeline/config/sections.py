@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Annotated, Any, Literal
 
@@ -97,6 +98,19 @@ class IndexConfig(Section):
         return self
 
 
+def _not_json(value: object, place: str) -> str:
+    """Where a value, or one inside it, has no equal in JSON; "" if none."""
+    if isinstance(value, dict):
+        inner = [(key, f"{place}.{key}") for key in value]
+        if wrong := next((where for key, where in inner if type(key) is not str), ""):
+            return f"the key {wrong}"
+        return next(filter(None, (_not_json(value[key], where) for key, where in inner)), "")
+    if isinstance(value, list):
+        return next(filter(None, (_not_json(item, f"{place}[{at}]") for at, item in enumerate(value))), "")
+    plain = value is None or type(value) in {str, bool, int} or (type(value) is float and math.isfinite(value))
+    return "" if plain else place
+
+
 class StepConfig(Section):
     """A custom step: a function or class that keeps, drops or changes documents (docs/steps.md)."""
 
@@ -109,6 +123,17 @@ class StepConfig(Section):
     version: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1
     on_error: Literal["fail", "keep", "drop"] = "fail"
     seconds: Annotated[int, Field(ge=1, le=86_400, strict=True)] = 60
+
+    @field_validator("settings")
+    @classmethod
+    def _settings_are_json(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """The plan hands them on as JSON, which would make text of a number that is a key, and null of infinity."""
+        if place := _not_json(settings, "with"):
+            raise ValueError(
+                f"{place} does not keep its type in JSON: use text, finite numbers, true, false, null, lists, and"
+                " mappings whose keys are text"
+            )
+        return settings
 
     @property
     def called(self) -> str:

@@ -10,7 +10,7 @@ What is removed, once the newest build has forgotten all documents on the list:
 What a purge cannot remove is listed: sources, versions that another dataset is built against or that no run of this
 work folder delivered, destinations that refuse, deleted objects that buckets keep. Then every file and object below the
 work folder and below the dataset's folder at destinations, except on the Hub, is searched, and the purge fails if
-anything is found.
+anything is found, or if a destination cannot be searched.
 
 Of a work folder in a bucket, and of destinations there, every object is fetched once for that; of the work folder those
 that this build does not need are fetched twice.
@@ -49,7 +49,9 @@ VERSION_DIGITS = 12
 
 @dataclass
 class Purge:
-    """What a purge did. `remains`: files that still contain text of forgotten documents; there should be none."""
+    """What a purge did. There should be neither `remains`, files that still contain text of forgotten documents, nor
+    `unsearched` destinations.
+    """
 
     documents: int = 0
     unsearchable: int = 0
@@ -57,6 +59,7 @@ class Purge:
     given_back: list[str] = field(default_factory=list)
     out_of_reach: list[str] = field(default_factory=list)
     remains: list[str] = field(default_factory=list)
+    unsearched: list[str] = field(default_factory=list)
     searched_files: int = 0
     searched_bytes: int = 0
 
@@ -196,7 +199,7 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
     done.remains = [str(path) for path, _ in search.in_files(files)]
     for folder, endpoint_url in _buckets(build):
         # An unreadable object of the work folder is an error: nothing would be proven.
-        with nullcontext() if folder == address_of(build.work) else _noted(done, folder):
+        with nullcontext() if folder == address_of(build.work) else _noted(done, folder, done.unsearched):
             for item in search_store(folder, endpoint_url, search):
                 done.searched_files += 1
                 done.searched_bytes += item.size_bytes
@@ -204,13 +207,15 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
 
 
 @contextmanager
-def _noted(done: Purge, where: str) -> Iterator[None]:
-    """List what cannot be reached, with the reason, and continue."""
+def _noted(done: Purge, where: str, names: list[str] | None = None) -> Iterator[None]:
+    """List what cannot be reached, with the reason, and in `names` without it; continue."""
     try:
         yield
     except (CorpusmillError, OSError, ValueError) as error:
         why = error.what if isinstance(error, CorpusmillError) else type(error).__name__
         done.out_of_reach.append(f"{where} ({why})")
+        if names is not None:
+            names.append(where)
 
 
 def render_purge(done: Purge) -> str:
@@ -221,6 +226,7 @@ def render_purge(done: Purge) -> str:
         ("given back", done.given_back),
         ("out of reach", done.out_of_reach),
         ("still contains their text", done.remains),
+        ("not searched", done.unsearched),
     ):
         lines += [f"{title}  {name}" for name in names]
     lines.append(

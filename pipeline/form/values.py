@@ -52,7 +52,8 @@ def config_from_form(
 
 
 def changed_keys(config: DatasetConfig, own: DatasetConfig) -> list[str]:
-    """The keys, such as `dedup.minimum_bytes`, that have other values in `config` than in `own`."""
+    """The keys, such as `dedup.minimum_bytes`, that have other values in `config` than the form of `own` has."""
+    own = config_from_form(form_from_config(own), reserved=own)
     shown = [".".join(field.keys) for field in form.FIELDS if _shown(config, field) != _shown(own, field)]
     reserved = sorted(form.NOT_IN_THE_FORM - {"dag"})  # `dag` changes no byte, and a form's configuration has none
     return [*(key for key in reserved if getattr(config, key) != getattr(own, key)), *shown]

@@ -49,13 +49,15 @@ class Vocabulary:
 
 def locked(config: DatasetConfig) -> DatasetConfig:
     """The configuration with the tokenizer's sha256 and revision in its lock; TokenizerError if it differs from an
-    existing lock.
+    existing lock, ConfigError for settings that the vocabulary would override.
     """
     from corpusmill.errors import TokenizerError
     from corpusmill.tokens.neighbours import stated_eot
+    from corpusmill.tokens.vocabulary import refuse_ignored
 
     lock, wanted = config.lock, config.tokenizer
     file = vocabulary_file(config)
+    refuse_ignored(wanted.name, file.kind, wanted.pattern, wanted.special_tokens)
     stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else stated_eot(file, wanted.name)
     now = LockConfig(tokenizer_sha256=file.sha256, tokenizer_revision=file.revision, tokenizer_eot=stated)
     if lock and lock != now:

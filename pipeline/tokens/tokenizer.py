@@ -16,7 +16,7 @@ from corpusmill.tokens.fast import Engine
 from corpusmill.tokens.neighbours import stated_eot
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from corpusmill.tokens.special import choose_special_ids
-from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary
+from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary, refuse_ignored
 
 if TYPE_CHECKING:
     from corpusmill.tokens.decoding import TokenTable
@@ -111,11 +111,14 @@ def load_tokenizer(
     engine          auto, gigatoken, tiktoken, tokenizers, or reference: whichever of the last two defines the ids
     pattern         a .tiktoken file's split pattern: a published encoding's name, or a regular expression
     special_tokens  a .tiktoken file's special tokens: (string, id)
-    Raises TokenizerError: unknown, missing, not the pinned one, no EOT, or an engine that would give other ids.
+    Raises TokenizerError: unknown, missing, not the pinned one, no EOT, or an engine that would give other ids;
+    ConfigError for a pattern or special tokens that the vocabulary would override.
     """
+    vocabulary = find_vocabulary(name, file=file, sha256=sha256, revision=revision)
+    refuse_ignored(name, vocabulary.kind, pattern, special_tokens)
     return _loaded(
         name,
-        find_vocabulary(name, file=file, sha256=sha256, revision=revision),
+        vocabulary,
         engine,
         pattern,
         special_tokens,

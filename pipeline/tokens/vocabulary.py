@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from corpusmill.errors import TokenizerError, TransientError
+from corpusmill.errors import ConfigError, TokenizerError, TransientError
 
 # tiktoken encoding -> the name gigatoken gives its split pattern ("": it has none). Patterns, special tokens and the
 # expected sha256 of each vocabulary come from tiktoken itself, so that there is one place where they can be wrong.
@@ -53,13 +53,29 @@ class VocabularyFile:
     revision: str = ""
 
 
+def refuse_ignored(name: str, kind: Kind, pattern: str | None, special_tokens: object) -> None:
+    """ConfigError for a pattern, or special tokens, where the vocabulary defines its own: a tokenizer.json or a
+    published encoding.
+    """
+    named = [key for key, value in (("pattern", pattern), ("special_tokens", special_tokens)) if value]
+    if named and (name in PATTERNS or kind == "tokenizer.json"):
+        raise ConfigError(
+            "the tokenizer would ignore these settings: its vocabulary defines them",
+            where=", ".join(f"tokenizer.{key}" for key in named),
+            expected="these settings only with a .tiktoken file",
+            got=name,
+            next_step="leave them out, or change the tokenizer.json to get other ids",
+        )
+
+
 def find_vocabulary(
     name: str, *, file: str | None = None, sha256: str | None = None, revision: str | None = None
 ) -> VocabularyFile:
     """The vocabulary of a name (and a file), checked against the given pins.
 
-    Raises TokenizerError for an unknown name, a missing file, a file of another ending, and a file or revision that is
-    not the pinned one; HubUnavailableError if the Hub cannot be reached and its cache does not hold the file.
+    Raises TokenizerError for an unknown name, a missing file, a file of another ending, a revision of anything but a
+    hub id, and a file or revision that is not the pinned one; HubUnavailableError if the Hub cannot be reached and its
+    cache does not hold the file.
     """
     commit = ""
     pins: tuple[tuple[str | None, str], ...] = ((sha256, "tokenizer.sha256 or the lock"),)
@@ -81,6 +97,13 @@ def find_vocabulary(
     else:
         raise TokenizerError(
             "unknown tokenizer", where=f"tokenizer.name: {name}", expected=KINDS, next_step="use one of these"
+        )
+    if revision and not commit:
+        raise TokenizerError(
+            "only a tokenizer of the Hub has a revision",
+            where=f"tokenizer.revision: {revision}",
+            got=path,
+            next_step="leave it out; tokenizer.sha256 pins a file",
         )
     digest = _sha256(path, content)
     for pinned, whose in pins:

@@ -93,7 +93,7 @@ def test_tokenizer_setting_without_effect_is_refused(tmp_path: Path, name: str, 
     """A tokenizer.json's own split and tokens counted, and what the configuration said of them was skipped."""
     write_corpus(tmp_path / "corpus")
     file = {} if name == "cl100k_base" else {"file": written(described(GPT2), tmp_path)}
-    for check in (check_dataset, build_dataset):
+    for check in (check_dataset, build_dataset, plan_dataset):  # `reprocess` and `export` only plan
         with pytest.raises(ConfigError, match="would ignore") as caught:
             check(config(tmp_path, tokenizer={"name": name, **file, **setting}))
         assert f"tokenizer.{next(iter(setting))}" in str(caught.value)

@@ -71,3 +71,31 @@ def test_run_forgets_and_purges(dag: Any, tmp_path: Path, capsys: pytest.Capture
     assert [json.loads(line)["asked_by"] for line in (tmp_path / "list.jsonl").read_text().splitlines()] == ["case 7"]
     assert holding() == []
     assert "part2.jsonl (a source)" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_purge_of_a_run_uses_the_stores_connections(
+    dag: Any, tmp_path: Path, moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker itself has no credentials."""
+    write_sources(tmp_path)
+    file = tmp_path / "datasets" / "tiny.yaml"
+    bucket = {"destinations": [{"path": "s3://corpus/out", "endpoint_url": moto}], "exports": {"nanoset": {}}}
+    file.write_text(
+        yaml.safe_dump({**yaml.safe_load(file.read_text()), **bucket, "dag": {"connections": {"s3": "team"}}})
+    )
+    build_dataset(load_config(file), workers=1)
+
+    def versions() -> set[str]:
+        listed = moto_client.list_objects_v2(Bucket="corpus", Prefix="out/tiny/")["Contents"]
+        return {item["Key"].split("/")[2] for item in listed} - {"latest.json"}
+
+    (before,) = versions()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    identity = {"conn_type": "aws", "login": "testing", "password": "testing", "extra": {"region_name": "us-east-1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_TEAM", json.dumps(identity))
+    run = dag.test(run_conf=form(), mark_success_pattern="approve_forgetting")
+    assert run.state == "success"
+    (after,) = versions()
+    assert after != before

@@ -204,6 +204,19 @@ def test_how_many_versions_stay_is_said_by_the_datasets_own_file_alone(tmp_path:
         assert open_build(receipt).config.keep_versions == kept
 
 
+def test_list_to_forget_that_a_datasets_own_file_does_not_have_is_refused_not_dropped(tmp_path: Path) -> None:
+    from corpusmill_airflow import running
+
+    (tmp_path / "list.jsonl").touch()
+    forgets = planned(tmp_path, forget={"path": str(tmp_path / "list.jsonl"), "copies": "keep"})
+    plain = planned(tmp_path)
+    with pytest.raises(ConfigError, match="the list of documents to forget would not be used"):
+        running.plan_run(forgets, context("other"), plain, forgets)
+    for own, operators, listed in ((forgets, plain, True), (None, forgets, True), (plain, plain, False)):
+        receipt = running.plan_run(operators, context("same"), own, operators)
+        assert (open_build(receipt).config.forget is not None) == listed
+
+
 def test_task_of_a_run_that_was_planned_anew_is_refused_and_one_that_was_cleared_waits(tmp_path: Path) -> None:
     from airflow.sdk.exceptions import AirflowRescheduleException
 

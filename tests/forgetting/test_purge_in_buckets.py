@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from corpusmill.builds.questions import QUESTIONS
+from corpusmill.errors import PermanentError
 from corpusmill.forgetting.purge import purge
+from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.verify import verify_build
 from corpusmill.work_folder.outputs import attempt_key
 from tests.forgetting.test_purge import MINE
@@ -81,3 +84,16 @@ def test_older_versions_go_and_what_purge_may_not_touch_is_named(root: Path, mot
         moto_client.delete_object(Bucket="corpus", Key=item["Key"], VersionId=item["VersionId"])
     for item in moto_client.list_object_versions(Bucket="corpus").get("DeleteMarkers", []):
         moto_client.delete_object(Bucket="corpus", Key=item["Key"], VersionId=item["VersionId"])
+
+
+def test_purge_of_a_destination_that_cannot_be_searched_fails_and_names_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(settings(root, **OUT))
+    write_list(root, {"id": MINE["id"]})
+    of = build(settings(root, "also", **OUT))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    with pytest.raises(PermanentError, match="could not be searched") as caught:
+        QUESTIONS["purge"](plan_receipt=str(of.plan_folder / RECEIPT_NAME))
+    assert ("where", "s3://corpus/out/tiny") in caught.value.details

@@ -16,7 +16,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.errors import TokenizerError
+from corpusmill.errors import ConfigError, TokenizerError
 from corpusmill.tokens.encodings import pattern_of, published_source
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.quick import examples
@@ -102,6 +102,22 @@ def test_tokenizer_that_cannot_be_used_says_why(arguments: dict, message: list[s
         load_tokenizer(**{"engine": "gigatoken", **arguments})
     for words in message:
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", [{"pattern": "nonsense("}, {"special_tokens": (("<|x|>", 100264),)}])
+@pytest.mark.parametrize("name", ["cl100k_base", "tokenizer.json"])
+def test_tokenizer_setting_that_the_vocabulary_would_override_is_refused(tmp_path, name: str, setting: dict) -> None:
+    """So `tokenize`, `megatron` and `nanoset` refuse them, too."""
+    named = name if name == "cl100k_base" else written(described(GPT2), tmp_path)
+    with pytest.raises(ConfigError, match="would ignore these settings"):
+        load_tokenizer(named, **setting)
+
+
+@pytest.mark.parametrize("name", ["cl100k_base", "tokenizer.json"])
+def test_tokenizer_revision_of_what_is_not_of_the_hub_is_refused(tmp_path, name: str) -> None:
+    named = name if name == "cl100k_base" else written(described(GPT2), tmp_path)
+    with pytest.raises(TokenizerError, match="only a tokenizer of the Hub has a revision"):
+        load_tokenizer(named, revision="0123abcd")
 
 
 def test_tokenizer_file_that_is_not_the_expected_one_is_refused(tmp_path) -> None:
