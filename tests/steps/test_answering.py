@@ -20,7 +20,8 @@ QUOTED = "a text that no error may quote"
 
 
 def asked(loaded: Any, **changes: Any) -> Asked:
-    return Asked(StepConfig(**{"use": "module:step", **changes}), loaded)
+    # Unchecked: a plan keeps settings as JSON, and here they are objects.
+    return Asked(StepConfig.model_construct(**{"use": "module:step", **changes}), loaded)
 
 
 def answers(loaded: Any, *texts: str, **changes: Any) -> Answers:
