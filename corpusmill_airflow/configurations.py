@@ -11,14 +11,14 @@ from typing import Any
 
 from airflow.sdk import DAG, get_current_context, task
 
-from corpusmill.config import DatasetConfig, parse_config
+from corpusmill.config import DatasetConfig, load_config, parse_config
 from corpusmill.errors import ConfigError
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.yaml_text import read_text
 from corpusmill_airflow import running
 from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params, schedule_arguments
-from corpusmill_airflow.folder import named_folder
+from corpusmill_airflow.folder import configuration_names, named_folder
 
 PREFIX = "dataset__"
 GONE = """**The configuration of this dataset was deleted or broken during a run.**
@@ -152,6 +152,26 @@ def work_folders(folder: Path) -> list[str]:
         with suppress(ConfigError):
             named.append(read_configuration(path.stem, path, is_copy=False).config.work_folder)
     return named
+
+
+def own_configuration(folder: Path, dataset: str) -> DatasetConfig | None:
+    """The configuration file of a dataset, if it has one in `folder`."""
+    return load_config(folder / f"{dataset}.yaml") if dataset in configuration_names(folder) else None
+
+
+def work_folder_of(form: Mapping[str, Any], folder: Path) -> str:
+    """The work folder in a form about a built dataset; if empty, that of its configuration, or `work` without one.
+
+    ConfigError if it is outside the roots and no configuration names it.
+    """
+    from corpusmill.bounds import require_folder
+
+    work_folder: str = form["work_folder"] or ""
+    if not work_folder:
+        own = own_configuration(folder, form["dataset"])
+        work_folder = own.work_folder if own else "work"
+    require_folder("work_folder", work_folder, work_folders(folder))
+    return work_folder
 
 
 def circles(after: Mapping[str, list[str]]) -> list[list[str]]:

@@ -44,10 +44,10 @@ def built_dataset_params(folder: Path) -> dict[str, Param]:
             description="Its name, as in its configuration.",
         ),
         "work_folder": Param(
-            "work",
-            type="string",
+            None,
+            type=["null", "string"],
             title="Work folder",
-            description="The folder of the dataset's receipts, as in its configuration.",
+            description="The folder of the dataset's receipts. Empty: as in its configuration, or `work` without one.",
         ),
     }
 

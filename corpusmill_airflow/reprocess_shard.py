@@ -40,20 +40,18 @@ def reprocess_shard(folder: Path) -> DAG:
     @retried_as_its_error_says
     def plan(params: dict[str, Any] | None = None) -> str:
         """Request the shard's steps from the stage on again; returns the receipt of the plan that is rebuilt."""
-        from corpusmill.bounds import require_folder
         from corpusmill.builds.plan import find_plan
         from corpusmill.form import refuse_unknown
         from corpusmill.mirrored import address_of, path_of
         from corpusmill_airflow import running
-        from corpusmill_airflow.configurations import work_folders
+        from corpusmill_airflow.configurations import work_folder_of
         from corpusmill_airflow.connections import connections_of, credentials, keep_connections
         from corpusmill_airflow.worker import ask
 
         values, context = params or {}, get_current_context()
         with running.refusal_shown(context):
             refuse_unknown(values, form, where="the form of reprocess_shard")
-            require_folder("work_folder", values["work_folder"], work_folders(folder))
-            last = find_plan(values["work_folder"], values["dataset"], values["plan"] or "")
+            last = find_plan(work_folder_of(values, folder), values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
             request = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
             connections = connections_of(last)
