@@ -44,7 +44,8 @@ def compare_versions(folder: Path) -> DAG:
         from corpusmill.mirrored import address_of
         from corpusmill_airflow import running
         from corpusmill_airflow.configurations import work_folder_of
-        from corpusmill_airflow.connections import connections_of, credentials
+        from corpusmill_airflow.connections import credentials
+        from corpusmill_airflow.section import section_of
         from corpusmill_airflow.worker import ask, require_worker
 
         values = params or {}
@@ -53,7 +54,7 @@ def compare_versions(folder: Path) -> DAG:
             work_folder = work_folder_of(values, folder)
             require_worker()
             last = find_plan(work_folder, values["dataset"])
-            with credentials(connections_of(last)):
+            with credentials(section_of(last).connections):
                 return str(ask("compare", plan_receipt=address_of(last), old=values["old"], new=values["new"]))
 
     with DAG(

@@ -52,8 +52,8 @@ def built_dataset_params(folder: Path) -> dict[str, Param]:
     }
 
 
-def run_params(*, approve: bool = False) -> dict[str, Param]:
-    """Choices about one run, not part of the dataset."""
+def run_params(*, approve: bool | None = None) -> dict[str, Param]:
+    """Choices about one run, not part of the dataset; `approve`: that of the configuration, if known."""
     return {
         "dry_run": Param(
             False,
@@ -63,9 +63,10 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
         ),
         "approve_removal": Param(
             approve,
-            type="boolean",
+            type=["null", "boolean"],
             title="Ask before removing",
-            description="Wait after find_ranges for approval of what would be removed (Required Actions).",
+            description="Wait after find_ranges for approval of what would be removed (Required Actions). Untouched: as"
+            " in the configuration.",
         ),
         "move_latest": Param(
             False,

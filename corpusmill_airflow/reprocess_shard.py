@@ -44,8 +44,9 @@ def reprocess_shard(folder: Path) -> DAG:
         from corpusmill.form import refuse_unknown
         from corpusmill.mirrored import address_of, path_of
         from corpusmill_airflow import running
-        from corpusmill_airflow.configurations import work_folder_of
-        from corpusmill_airflow.connections import connections_of, credentials, keep_connections
+        from corpusmill_airflow.configurations import own_configuration, work_folder_of
+        from corpusmill_airflow.connections import credentials
+        from corpusmill_airflow.section import keep_section, section_of
         from corpusmill_airflow.worker import ask
 
         values, context = params or {}, get_current_context()
@@ -54,12 +55,14 @@ def reprocess_shard(folder: Path) -> DAG:
             last = find_plan(work_folder_of(values, folder), values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
             request = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
-            connections = connections_of(last)
+            section = section_of(last)
+            if own := own_configuration(folder, values["dataset"]):
+                section = section.model_copy(update={"approve_removal": bool(own.dag and own.dag.approve_removal)})
 
             def begin() -> Path:
-                with credentials(connections):
+                with credentials(section.connections):
                     plan_receipt = path_of(ask("begin_reprocessing", **request))
-                keep_connections(plan_receipt, connections)
+                keep_section(plan_receipt, section)
                 return plan_receipt
 
             return running.planned(last.parents[2], context, begin)
