@@ -115,8 +115,10 @@ def dataset_dag(
     return dag
 
 
-def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True) -> tuple[list[DAG], list[ConfigError]]:
-    """The DAGs of all valid configurations of a folder, or of one, and the errors of the others."""
+def dataset_dags(
+    folder: Path, wanted: str | None = None, *, tasks: bool = True
+) -> tuple[list[DAG], list[DatasetConfig], list[ConfigError]]:
+    """The DAGs of all valid configurations of a folder, or of one; these configurations; the errors of the others."""
     files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
     made: dict[str, DAG] = {}
@@ -142,7 +144,7 @@ def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True)
             )
         )
         made |= {name: dataset_dag(usable[name], folder, CIRCLE, waits=False, tasks=tasks) for name in circle}
-    return list(made.values()), refused
+    return list(made.values()), [configuration.config for configuration in usable.values()], refused
 
 
 def work_folders(folder: Path) -> list[str]:

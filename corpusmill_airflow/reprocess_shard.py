@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
@@ -12,11 +13,17 @@ from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import built_dataset_params, make_dag
 from corpusmill_airflow.stage_tasks import PLAN_RECEIPT
 
+if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
+
 MOST_SHARDS = 10**7
 
 
-def reprocess_shard(folder: Path) -> DAG:
-    """The DAG; besides its roots it reads the work folders that configurations of `folder` name."""
+def reprocess_shard(folder: Path, known: Sequence[DatasetConfig]) -> DAG:
+    """The DAG; besides its roots it reads the work folders that configurations of `folder` name.
+
+    `known`: the valid configurations.
+    """
     form = {
         **built_dataset_params(folder),
         "stage": Param(
@@ -74,6 +81,7 @@ def reprocess_shard(folder: Path) -> DAG:
         dag_display_name="Reprocess a shard",
         description="Reprocess one shard from a stage on; dependent steps run only if the result differs.",
         params=form,
+        known=known,
         doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
     )
 
