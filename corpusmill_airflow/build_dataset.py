@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
@@ -11,9 +12,12 @@ from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params
 from corpusmill_airflow.folder import configuration_names, named_folder
 
+if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
 
-def build_dataset(folder: Path) -> DAG:
-    """The DAG, for the configurations of a folder."""
+
+def build_dataset(folder: Path, known: Sequence[DatasetConfig]) -> DAG:
+    """The DAG, for the configurations of a folder; `known`: the valid ones."""
     names = configuration_names(folder) or ["demo"]
     run = run_params()
     chosen = Param(
@@ -45,5 +49,6 @@ def build_dataset(folder: Path) -> DAG:
         dag_display_name="Build a dataset",
         description="Raw text in, training-ready tokens out: deduplicated, tokenized, shuffled, exported, verified.",
         params={"configuration": chosen, **form_params(), **run},
+        known=known,
         doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
     )

@@ -39,22 +39,22 @@ def compare_versions(folder: Path) -> DAG:
     @retried_as_its_error_says
     def compare(params: dict[str, Any] | None = None) -> str:
         """Compare two versions at the dataset's destinations; returns the address of the written page."""
-        from corpusmill.bounds import require_folder
         from corpusmill.builds.plan import find_plan
         from corpusmill.form import refuse_unknown
         from corpusmill.mirrored import address_of
         from corpusmill_airflow import running
-        from corpusmill_airflow.configurations import work_folders
-        from corpusmill_airflow.connections import connections_of, credentials
+        from corpusmill_airflow.configurations import work_folder_of
+        from corpusmill_airflow.connections import credentials
+        from corpusmill_airflow.section import section_of
         from corpusmill_airflow.worker import ask, require_worker
 
         values = params or {}
         with running.refusal_shown(get_current_context()):
             refuse_unknown(values, form, where="the form of compare_versions")
-            require_folder("work_folder", values["work_folder"], work_folders(folder))
+            work_folder = work_folder_of(values, folder)
             require_worker()
-            last = find_plan(values["work_folder"], values["dataset"])
-            with credentials(connections_of(last)):
+            last = find_plan(work_folder, values["dataset"])
+            with credentials(section_of(last).connections):
                 return str(ask("compare", plan_receipt=address_of(last), old=values["old"], new=values["new"]))
 
     with DAG(

@@ -11,14 +11,14 @@ from typing import Any
 
 from airflow.sdk import DAG, get_current_context, task
 
-from corpusmill.config import DatasetConfig, parse_config
+from corpusmill.config import DatasetConfig, load_config, parse_config
 from corpusmill.errors import ConfigError
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.yaml_text import read_text
 from corpusmill_airflow import running
 from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params, schedule_arguments
-from corpusmill_airflow.folder import named_folder
+from corpusmill_airflow.folder import configuration_names, named_folder
 
 PREFIX = "dataset__"
 GONE = """**The configuration of this dataset was deleted or broken during a run.**
@@ -115,8 +115,10 @@ def dataset_dag(
     return dag
 
 
-def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True) -> tuple[list[DAG], list[ConfigError]]:
-    """The DAGs of all valid configurations of a folder, or of one, and the errors of the others."""
+def dataset_dags(
+    folder: Path, wanted: str | None = None, *, tasks: bool = True
+) -> tuple[list[DAG], list[DatasetConfig], list[ConfigError]]:
+    """The DAGs of all valid configurations of a folder, or of one; these configurations; the errors of the others."""
     files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     kept = {path.stem: path for path in sorted(running.copies().glob("*.yaml"))}
     made: dict[str, DAG] = {}
@@ -142,7 +144,7 @@ def dataset_dags(folder: Path, wanted: str | None = None, *, tasks: bool = True)
             )
         )
         made |= {name: dataset_dag(usable[name], folder, CIRCLE, waits=False, tasks=tasks) for name in circle}
-    return list(made.values()), refused
+    return list(made.values()), [configuration.config for configuration in usable.values()], refused
 
 
 def work_folders(folder: Path) -> list[str]:
@@ -152,6 +154,26 @@ def work_folders(folder: Path) -> list[str]:
         with suppress(ConfigError):
             named.append(read_configuration(path.stem, path, is_copy=False).config.work_folder)
     return named
+
+
+def own_configuration(folder: Path, dataset: str) -> DatasetConfig | None:
+    """The configuration file of a dataset, if it has one in `folder`."""
+    return load_config(folder / f"{dataset}.yaml") if dataset in configuration_names(folder) else None
+
+
+def work_folder_of(form: Mapping[str, Any], folder: Path) -> str:
+    """The work folder in a form about a built dataset; if empty, that of its configuration, or `work` without one.
+
+    ConfigError if it is outside the roots and no configuration names it.
+    """
+    from corpusmill.bounds import require_folder
+
+    work_folder: str = form["work_folder"] or ""
+    if not work_folder:
+        own = own_configuration(folder, form["dataset"])
+        work_folder = own.work_folder if own else "work"
+    require_folder("work_folder", work_folder, work_folders(folder))
+    return work_folder
 
 
 def circles(after: Mapping[str, list[str]]) -> list[list[str]]:

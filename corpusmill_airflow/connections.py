@@ -1,9 +1,9 @@
 """Credentials of stores from Airflow's connections, and so from its secrets backends.
 
 A configuration names a connection for each kind of store: `dag: {connections: {s3: aws_default}}`. `plan` keeps only
-these names beside the plan, never secrets. A task that uses stores gets the connections from Airflow and has their
-values in its environment while it works, as do the programs that it starts. Airflow itself masks a connection's secrets
-in the logs of the task that requested it.
+these names beside the plan (section.py), never secrets. A task that uses stores gets the connections from Airflow and
+has their values in its environment while it works, as do the programs that it starts. Airflow itself masks a
+connection's secrets in the logs of the task that requested it.
 
 A work folder in a bucket is read by every task, and by the pages: its credentials come from the environment, or a role.
 """
@@ -14,31 +14,15 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import PermanentError
-from corpusmill.mirrored import path_of
-from corpusmill.work_folder.small import refresh, write
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-KEPT = ".connections"  # beside a plan's receipt: {kind of store: name of a connection}, of the newest run
 Variables = dict[str, str | None]
 """Variable -> its value; None removes it, so that secrets of two origins are never mixed."""
-
-
-def keep_connections(plan_receipt: Path, connections: Mapping[str, str]) -> None:
-    """Record the names of the stores' connections for every later task of a plan's run."""
-    write(plan_receipt.with_name(KEPT), json.dumps(dict(connections)).encode() + b"\n")
-
-
-def connections_of(plan_receipt: str | Path) -> dict[str, str]:
-    """The names kept beside a plan, given its receipt's path or address; empty if its run began without Airflow."""
-    path = path_of(plan_receipt).with_name(KEPT)
-    kept: dict[str, str] = json.loads(path.read_bytes()) if refresh(path) else {}
-    return kept
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from airflow.sdk import DAG, Param, get_parsing_context
 from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
 
-from corpusmill.builds.memory import needed_memory, whole_gib
+from corpusmill.builds.memory import task_gib
 from corpusmill.config import DatasetConfig
 from corpusmill.errors import ConfigError
 from corpusmill.schedule import ScheduleConfig
@@ -44,16 +44,16 @@ def built_dataset_params(folder: Path) -> dict[str, Param]:
             description="Its name, as in its configuration.",
         ),
         "work_folder": Param(
-            "work",
-            type="string",
+            None,
+            type=["null", "string"],
             title="Work folder",
-            description="The folder of the dataset's receipts, as in its configuration.",
+            description="The folder of the dataset's receipts. Empty: as in its configuration, or `work` without one.",
         ),
     }
 
 
-def run_params(*, approve: bool = False) -> dict[str, Param]:
-    """Choices about one run, not part of the dataset."""
+def run_params(*, approve: bool | None = None) -> dict[str, Param]:
+    """Choices about one run, not part of the dataset; `approve`: that of the configuration, if known."""
     return {
         "dry_run": Param(
             False,
@@ -63,9 +63,10 @@ def run_params(*, approve: bool = False) -> dict[str, Param]:
         ),
         "approve_removal": Param(
             approve,
-            type="boolean",
+            type=["null", "boolean"],
             title="Ask before removing",
-            description="Wait after find_ranges for approval of what would be removed (Required Actions).",
+            description="Wait after find_ranges for approval of what would be removed (Required Actions). Untouched: as"
+            " in the configuration.",
         ),
         "move_latest": Param(
             False,
@@ -112,14 +113,15 @@ def make_dag(
     params: dict[str, Param],
     schedule: Any = None,
     config: DatasetConfig | None = None,
+    known: Sequence[DatasetConfig] = (),
     finish: Callable[[XComArg], Any] = lambda reported: reported,
     tasks: bool = True,
     **arguments: Any,
 ) -> DAG:
     """A DAG of every stage after the task that `plan` makes; `finish` may add tasks after the report's.
 
-    `config`: the dataset that it usually builds, if known: it sets the memory and limits of the tasks. Without `tasks`
-    only the rest is made and checked.
+    `config`: the dataset that it usually builds, if known: it sets the memory and limits of the tasks. Otherwise a task
+    takes the most memory that any of `known` needs. Without `tasks` only the rest is made and checked.
     """
     when = (config.dag if config else None) or ScheduleConfig()
     dag = DAG(
@@ -134,7 +136,7 @@ def make_dag(
         auto_register=False,  # DAG files name their DAGs; a refused one must not be registered
         **arguments,
     )
-    place = placement(config, when)
+    place = placement([config] if config else known, when)
     if tasks:
         with dag:
             # A teardown runs even if others failed, and the run's state does not depend on it.
@@ -143,13 +145,12 @@ def make_dag(
     return dag
 
 
-def placement(config: DatasetConfig | None, when: ScheduleConfig) -> Placement:
-    """Queues and limits from the configuration, memory as its settings imply."""
+def placement(configs: Sequence[DatasetConfig], when: ScheduleConfig) -> Placement:
+    """Queues and limits from the section `dag`, memory as the settings of the configurations imply."""
     unknown = sorted(set(when.queues) - set(GRAPH.names))
     if unknown:
         raise ConfigError("there is no such stage", where="dag.queues", got=unknown[0], expected=", ".join(GRAPH.names))
-    needed = needed_memory(config, when.task_processes) if config else {}
-    gib = {stage: whole_gib(size_bytes) for stage, (_, size_bytes) in needed.items()}
+    gib = task_gib(configs, when.task_processes)
     return Placement(when.queues, gib, when.task_timeout, when.most_tasks, when.task_processes)
 
 

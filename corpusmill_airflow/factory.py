@@ -6,9 +6,10 @@
 
     globals().update(make_dags(Path(__file__).parent / "datasets"))
 
-That makes a DAG `dataset__<name>` for every configuration of the folder, and those of folder_dags.ALWAYS. An invalid
-configuration has no DAG; a second file with `refused_configurations` shows why. It must be another file: Airflow treats
-an import error of a file as an error of every DAG that the file ever had, and forgets them all.
+That makes a DAG `dataset__<name>` for every configuration of the folder, and those of BUILDING and OTHERS in
+folder_dags.py. An invalid configuration has no DAG; a second file with `refused_configurations` shows why. It must be
+another file: Airflow treats an import error of a file as an error of every DAG that the file ever had, and forgets them
+all.
 
 Nothing else of Corpusmill may be imported here: what was preloaded before a fork, and has changed since, goes first.
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, get_parsing_context
 
+from corpusmill.config import DatasetConfig
 from corpusmill.errors import ConfigError
 from corpusmill_airflow.build_dataset import build_dataset
 from corpusmill_airflow.check_workers import check_workers
@@ -15,10 +16,12 @@ from corpusmill_airflow.folder import datasets_folder
 from corpusmill_airflow.forget_documents import forget_documents
 from corpusmill_airflow.reprocess_shard import reprocess_shard
 
-ALWAYS = {
+BUILDING = {
     "build_dataset": build_dataset,
     "reprocess_shard": reprocess_shard,
     "forget_documents": forget_documents,
+}
+OTHERS = {
     "compare_versions": compare_versions,
     "check_workers": check_workers,
 }
@@ -27,9 +30,13 @@ ALWAYS = {
 def make_dags(folder: Path) -> dict[str, DAG]:
     """See factory.py."""
     folder, wanted = datasets_folder(folder), get_parsing_context().dag_id
-    made = {name: make(folder) for name, make in ALWAYS.items() if wanted in {None, name}}
-    if wanted not in ALWAYS:
-        made |= {dag.dag_id: dag for dag in dataset_dags(folder, (wanted or "").removeprefix(PREFIX))[0]}
+    made: dict[str, DAG] = {}
+    known: list[DatasetConfig] = []
+    if wanted not in BUILDING | OTHERS:
+        dags, known, _ = dataset_dags(folder, (wanted or "").removeprefix(PREFIX))
+        made = {dag.dag_id: dag for dag in dags}
+    made |= {name: make(folder, known) for name, make in BUILDING.items() if wanted in {None, name}}
+    made |= {name: make(folder) for name, make in OTHERS.items() if wanted in {None, name}}
     return made
 
 
@@ -45,7 +52,7 @@ class RefusedConfigurations(DAG):
 
 def refused_configurations(folder: Path) -> dict[str, DAG]:
     """See factory.py."""
-    _, refused = dataset_dags(datasets_folder(folder), tasks=False)
+    _, _, refused = dataset_dags(datasets_folder(folder), tasks=False)
     if not refused:
         return {}
     dag = RefusedConfigurations(dag_id="refused_configurations", schedule=None, auto_register=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 1 << 20  # of a form's ids
 
 
-def forget_documents(folder: Path) -> DAG:
-    """The DAG, for the configurations of a folder."""
+def forget_documents(folder: Path, known: Sequence[DatasetConfig]) -> DAG:
+    """The DAG, for the configurations of a folder; `known`: the valid ones."""
     form = {
         "configuration": Param(
             None,
@@ -80,6 +81,7 @@ def forget_documents(folder: Path) -> DAG:
         dag_display_name="Forget documents",
         description="Takedowns and opt-outs: a version without them, and their text removed from older ones.",
         params=form,
+        known=known,
         doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
     )
 

@@ -38,6 +38,7 @@ OURS = (
     "corpusmill.builds.questions",
     "corpusmill.engine.claim",
     "corpusmill_airflow.connections",
+    "corpusmill_airflow.section",
     "corpusmill_airflow.worker",
 )
 PACKAGES = ("corpusmill", "corpusmill_airflow")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
@@ -12,11 +13,17 @@ from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import built_dataset_params, make_dag
 from corpusmill_airflow.stage_tasks import PLAN_RECEIPT
 
+if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
+
 MOST_SHARDS = 10**7
 
 
-def reprocess_shard(folder: Path) -> DAG:
-    """The DAG; besides its roots it reads the work folders that configurations of `folder` name."""
+def reprocess_shard(folder: Path, known: Sequence[DatasetConfig]) -> DAG:
+    """The DAG; besides its roots it reads the work folders that configurations of `folder` name.
+
+    `known`: the valid configurations.
+    """
     form = {
         **built_dataset_params(folder),
         "stage": Param(
@@ -40,28 +47,29 @@ def reprocess_shard(folder: Path) -> DAG:
     @retried_as_its_error_says
     def plan(params: dict[str, Any] | None = None) -> str:
         """Request the shard's steps from the stage on again; returns the receipt of the plan that is rebuilt."""
-        from corpusmill.bounds import require_folder
         from corpusmill.builds.plan import find_plan
         from corpusmill.form import refuse_unknown
         from corpusmill.mirrored import address_of, path_of
         from corpusmill_airflow import running
-        from corpusmill_airflow.configurations import work_folders
-        from corpusmill_airflow.connections import connections_of, credentials, keep_connections
+        from corpusmill_airflow.configurations import own_configuration, work_folder_of
+        from corpusmill_airflow.connections import credentials
+        from corpusmill_airflow.section import keep_section, section_of
         from corpusmill_airflow.worker import ask
 
         values, context = params or {}, get_current_context()
         with running.refusal_shown(context):
             refuse_unknown(values, form, where="the form of reprocess_shard")
-            require_folder("work_folder", values["work_folder"], work_folders(folder))
-            last = find_plan(values["work_folder"], values["dataset"], values["plan"] or "")
+            last = find_plan(work_folder_of(values, folder), values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
             request = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
-            connections = connections_of(last)
+            section = section_of(last)
+            if own := own_configuration(folder, values["dataset"]):
+                section = section.model_copy(update={"approve_removal": bool(own.dag and own.dag.approve_removal)})
 
             def begin() -> Path:
-                with credentials(connections):
+                with credentials(section.connections):
                     plan_receipt = path_of(ask("begin_reprocessing", **request))
-                keep_connections(plan_receipt, connections)
+                keep_section(plan_receipt, section)
                 return plan_receipt
 
             return running.planned(last.parents[2], context, begin)
@@ -73,6 +81,7 @@ def reprocess_shard(folder: Path) -> DAG:
         dag_display_name="Reprocess a shard",
         description="Reprocess one shard from a stage on; dependent steps run only if the result differs.",
         params=form,
+        known=known,
         doc_md=Path(__file__).with_suffix(".md").read_text(encoding="utf-8"),
     )
 

@@ -118,7 +118,8 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     from corpusmill.engine.runs import begin_run
     from corpusmill.form import changed_keys
     from corpusmill.stages.graph import open_build
-    from corpusmill_airflow.connections import credentials, keep_connections
+    from corpusmill_airflow.connections import credentials
+    from corpusmill_airflow.section import keep_section
     from corpusmill_airflow.worker import ask
 
     require_bounded(config, operators)
@@ -146,7 +147,7 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
         as_json = config.model_dump_json(exclude_none=True)
         with credentials(connections):
             plan_receipt = path_of(ask("plan", config=as_json, to_build=not params.get("dry_run")))
-        keep_connections(plan_receipt, connections)
+        keep_section(plan_receipt, operators.dag)
         planned = open_build(plan_receipt).plan
         of_references = [[file.location for file in reference.files()] for reference in planned.references or ()]
         require_listed(config, operators, (file.location for file in planned.files()), of_references)

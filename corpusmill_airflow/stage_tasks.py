@@ -91,13 +91,14 @@ def estimate(plan_receipt: str) -> bool:
     """With dry_run: print the estimate of the build, and skip all later tasks. Otherwise do nothing."""
     from corpusmill.builds.estimate import render_estimate
     from corpusmill.engine.estimates import Estimate
-    from corpusmill_airflow.connections import connections_of, credentials
+    from corpusmill_airflow.connections import credentials
+    from corpusmill_airflow.section import section_of
     from corpusmill_airflow.worker import ask
 
     context = get_current_context()
     if not context["params"].get("dry_run"):
         return True
-    with credentials(connections_of(plan_receipt)):
+    with credentials(section_of(plan_receipt).connections):
         figures = ask("estimate", plan_receipt=plan_receipt)
     print(render_estimate(Estimate(**figures)))
     context["ti"].xcom_push("estimate", figures)
@@ -119,10 +120,14 @@ class Approve(ApprovalOperator):
 
     @retried_as_its_error_says
     def execute(self, context: Context) -> Any:
-        """Request approval, if this run has approve_removal and anything would be removed."""
+        """Request approval if the form, or else the configuration, says so, and anything would be removed."""
+        from corpusmill_airflow.section import section_of
         from corpusmill_airflow.worker import ask
 
-        if not context["params"].get("approve_removal"):
+        asks = context["params"].get("approve_removal")
+        if asks is None:
+            asks = section_of(self.plan_receipt).approve_removal
+        if not asks:
             return None
         self.body = ask("approval", plan_receipt=self.plan_receipt, stage=self.stage)
         if not self.body:
@@ -155,11 +160,12 @@ def run_steps(stage: str, processes: int, unit: str, plan_receipt: str, airflow:
     """
     from corpusmill.stages.graph import open_build
     from corpusmill_airflow import running, worker
-    from corpusmill_airflow.connections import connections_of, credentials
+    from corpusmill_airflow.connections import credentials
+    from corpusmill_airflow.section import section_of
 
     context = get_current_context()
     verify = bool(context["params"].get("verify"))
-    connections = connections_of(plan_receipt) if GRAPH[stage].stores else {}
+    connections = section_of(plan_receipt).connections if GRAPH[stage].stores else {}
     with traffic_counted(stage), running.held(plan_receipt, context, airflow), credentials(connections):
         again = running.was_cleared(context)
         build = open_build(plan_receipt)
@@ -190,10 +196,11 @@ class Report(BaseOperator):
         from corpusmill.engine.runs import why_latest_stays
         from corpusmill.stages.graph import open_build
         from corpusmill_airflow import running
-        from corpusmill_airflow.connections import connections_of, credentials
+        from corpusmill_airflow.connections import credentials
+        from corpusmill_airflow.section import section_of
         from corpusmill_airflow.worker import ask
 
-        connections = connections_of(self.plan_receipt)  # old versions may be removed from the destinations now
+        connections = section_of(self.plan_receipt).connections  # old versions may be removed from the destinations now
         held = running.held(self.plan_receipt, context, running.this_airflow())
         with traffic_counted(REPORT), held, credentials(connections):
             reported: dict[str, Any] = ask("report", plan_receipt=self.plan_receipt)

@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
-from corpusmill.config import DatasetConfig
+from corpusmill.config import DatasetConfig, check_config
 from corpusmill.errors import ConfigError
 from corpusmill.stages.graph import GRAPH
 
 GIB = 1 << 30
 MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
+STATES_NO_MEMORY = {
+    "name": "defaults",
+    "source": {"paths": ["text"]},
+    "dedup": {"mode": "none"},
+    "tokenizer": {"name": "cl100k_base"},
+    "shuffle": {"seed": 0},
+    "exports": {"numpy": {}},
+    "destinations": [{"path": "outputs"}],
+}
 
 
 def needed_memory(config: DatasetConfig, processes: int = 1) -> dict[str, tuple[str, int]]:
     """{stage: (the key that decides, bytes that one of its tasks takes)}, for tasks of `processes` units at a time."""
     needed = ((stage.name, stage.memory(config)) for stage in GRAPH)
     return {name: (memory[0], processes * memory[1]) for name, memory in needed if memory}
+
+
+def task_gib(configs: Sequence[DatasetConfig], processes: int = 1) -> dict[str, int]:
+    """{stage: pool slots of one of its tasks}: the most that any of these configurations needs, or else the defaults.
+
+    At most the stated size of the pool: more would wait forever, and plans refuse the configurations that need more.
+    """
+    most = _stated_gib()
+    gib: dict[str, int] = {}
+    for config in configs or [check_config(STATES_NO_MEMORY, where="the defaults")]:
+        for stage, (_, size_bytes) in needed_memory(config, processes).items():
+            needed = max(whole_gib(size_bytes), gib.get(stage, 1))
+            gib[stage] = min(needed, most) if most else needed
+    return gib
 
 
 def whole_gib(size_bytes: int) -> int:
@@ -68,8 +92,13 @@ def require_memory_for_suffix_arrays(config: DatasetConfig, source_bytes: int) -
 
 def _memory_gib() -> tuple[int, str]:
     """(GiB of memory there are, where that figure comes from)."""
-    stated = os.environ.get(MEMORY_GIB, "")
-    if stated.isdecimal():
-        return int(stated), f"{MEMORY_GIB}, the size of the memory pool"
+    stated = _stated_gib()
+    if stated is not None:
+        return stated, f"{MEMORY_GIB}, the size of the memory pool"
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, machine_bytes // GIB), "the memory of this machine"
+
+
+def _stated_gib() -> int | None:
+    stated = os.environ.get(MEMORY_GIB, "")
+    return int(stated) if stated.isdecimal() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import json
 import os
 import shutil
@@ -99,7 +100,14 @@ def dags_below(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
         task.retry_exponential_backoff = 0
 
     def run(dag_id: str = "build_dataset", **form: Any) -> Any:
-        return fresh[dag_id].test(run_conf=form)
+        dag = fresh[dag_id]
+        of_form = [dag, *dag.tasks]  # Airflow writes a run's values into the params of all these
+        params = [copy.deepcopy(holder.params) for holder in of_form]
+        try:
+            return dag.test(run_conf=form)
+        finally:
+            for holder, before in zip(of_form, params, strict=True):
+                holder.params = before
 
     return run
 

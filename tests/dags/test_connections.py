@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from corpusmill.config import check_config
 from corpusmill.errors import PermanentError
 from corpusmill.mirrored import path_of
+from corpusmill.schedule import ScheduleConfig
 from corpusmill.stages.graph import GRAPH
-from corpusmill_airflow.connections import connections_of, credentials, keep_connections
+from corpusmill_airflow.connections import credentials
+from corpusmill_airflow.section import keep_section, section_of
 from tests.dags.live import tiny
 from tests.work_folder.machines import machine
 
@@ -172,8 +174,8 @@ def test_connection_that_is_missing_is_named_with_its_key() -> None:
 @given(st.dictionaries(st.sampled_from(["s3", "gs", "hf"]), st.text(min_size=1, max_size=50)))
 def test_names_kept_beside_a_plan_are_read_again(tmp_path_factory: Any, connections: dict[str, str]) -> None:
     plan_receipt = tmp_path_factory.mktemp("plan") / "receipt.json"
-    keep_connections(plan_receipt, connections)
-    assert connections_of(plan_receipt) == connections
+    keep_section(plan_receipt, ScheduleConfig(connections=connections))
+    assert section_of(plan_receipt).connections == connections
 
 
 def test_names_kept_in_a_bucket_are_read_by_the_address_on_another_machine(
@@ -183,13 +185,9 @@ def test_names_kept_in_a_bucket_are_read_by_the_address_on_another_machine(
     address = "s3://corpus/mill/tiny/plan/tiny-0123456789abcdef/receipt.json"
     with machine(tmp_path, "first"):
         path_of(address).parent.mkdir(parents=True)
-        keep_connections(path_of(address), {"gs": "google"})
+        keep_section(path_of(address), ScheduleConfig(connections={"gs": "google"}))
     with machine(tmp_path, "second"):
-        assert connections_of(address) == {"gs": "google"}
-
-
-def test_plan_of_the_command_line_names_no_connection(tmp_path: Path) -> None:
-    assert connections_of(tmp_path / "receipt.json") == {}
+        assert section_of(address).connections == {"gs": "google"}
 
 
 def test_connections_change_neither_the_plan_nor_its_configuration() -> None:

@@ -71,7 +71,7 @@ def test_secret_stands_in_no_log_no_file_and_no_answer(live: Live, built: str) -
         assert ACCESS_KEY not in "".join(answers), task
     folders = (live.folder / name for name in ("work", ".corpusmill", "dags", ".airflow/logs"))
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    assert any(path.name == ".connections" for path in files)
+    assert any(path.name == ".dag" for path in files)
     assert [path for path in files if holds(path, SECRET_KEY)] == []
 
 

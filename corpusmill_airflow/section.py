@@ -1,0 +1,27 @@
+"""What later tasks of a run need of the section `dag`, kept beside the run's plan.
+
+A form may have chosen the configuration, so that these tasks cannot know its file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corpusmill.mirrored import path_of
+from corpusmill.schedule import ScheduleConfig
+from corpusmill.work_folder.small import refresh, write
+
+KEPT = ".dag"  # beside a plan's receipt, of the newest run: its KEYS
+KEYS = {"approve_removal", "connections"}  # names of connections, never secrets
+
+
+def keep_section(plan_receipt: Path, section: ScheduleConfig | None) -> None:
+    """Record the section for every later task of a plan's run."""
+    kept = (section or ScheduleConfig()).model_dump_json(include=KEYS)
+    write(plan_receipt.with_name(KEPT), kept.encode() + b"\n")
+
+
+def section_of(plan_receipt: str | Path) -> ScheduleConfig:
+    """The section kept beside a plan, given its receipt's path or address; the default if its run had no Airflow."""
+    path = path_of(plan_receipt).with_name(KEPT)
+    return ScheduleConfig.model_validate_json(path.read_bytes()) if refresh(path) else ScheduleConfig()
