@@ -130,11 +130,12 @@ class ApproveForgetting(ApprovalOperator):
 def purge(plan_receipt: str) -> None:
     """If the form requests it: remove remains of the documents' text; the log lists what could not be reached."""
     from corpusmill_airflow import running
-    from corpusmill_airflow.connections import connections_of, credentials
+    from corpusmill_airflow.connections import credentials
+    from corpusmill_airflow.section import section_of
     from corpusmill_airflow.worker import ask
 
     context = get_current_context()
     if context["params"].get("purge"):
-        stores = credentials(connections_of(plan_receipt))
+        stores = credentials(section_of(plan_receipt).connections)
         with running.held(plan_receipt, context, running.this_airflow()), stores:
             print(ask("purge", plan_receipt=plan_receipt))
