@@ -55,7 +55,10 @@ Seed = Annotated[int, typer.Option(help="The same seed draws the same records on
 _SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
 Shard = Annotated[int, _SHARD]
 AnyShard = Annotated[int | None, _SHARD]
-Record = Annotated[int, typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0)]
+Record = Annotated[
+    int | None,
+    typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0, show_default="0"),
+]
 _FORMAT = typer.Option("--format", help="An export's format.")
 _FormatName = Literal["webdataset", "numpy", "megatron", "nanoset"]
 Format = Annotated[_FormatName, _FORMAT]
