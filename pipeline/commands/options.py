@@ -134,7 +134,7 @@ def tokenizer_of(
     bos: str | None = None,
 ) -> Tokenizer:
     """The tokenizer that these options name; BadParameter for a special token that is not TOKEN=ID."""
-    from corpusmill.config import TokenizerConfig, absolute
+    from corpusmill.config import TokenizerConfig, absolute_here
     from corpusmill.tokens.tokenizer import load_tokenizer
 
     special = []
@@ -146,7 +146,7 @@ def tokenizer_of(
     path = TokenizerConfig.model_construct(name=name).path()
     return load_tokenizer(
         name,
-        file=path and absolute(path),
+        file=path and absolute_here(path),
         engine=engine,
         pattern=pattern,
         special_tokens=tuple(sorted(special)),
