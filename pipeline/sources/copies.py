@@ -198,7 +198,7 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> I
     first = 0
     with open_lines(copy) as stream:
         for block in read_line_blocks(stream):
-            lines = 1 if block.cut else block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+            lines = block.lines
             if left and left[-1] < first + lines:
                 split = block.data.split(b"\n")
                 while left and left[-1] < first + lines:
