@@ -130,3 +130,15 @@ def test_estimate_of_everything_refuses_unmatched_decisions_as_the_build_does(tm
         rows.write('{"id": "nobody", "file": "99.jsonl", "line": 1, "keep": true}\n')
     with pytest.raises(UnmatchedDecisionsError):
         estimate_dataset(config_of(tmp_path, "1GB", **decided(tmp_path, LINE)))
+
+
+def test_estimate_where_an_eighth_of_the_sample_loses_every_document_is_what_the_build_comes_to(tmp_path: Path) -> None:
+    """Only one document stays, which is neither an eighth line nor the longest."""
+    rows = write_sources(tmp_path, files=1)
+    texts = [json.loads(line)["text"] for line in (tmp_path / "corpus/00.jsonl").read_text().splitlines()]
+    _, stays = min((len(text), number) for number, text in enumerate(texts) if text and number % 8)
+    kept_rows = [{**row, "keep": number == stays} for number, row in enumerate(rows)]
+    (tmp_path / "decisions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept_rows))
+    config = config_of(tmp_path, "1GB", **decided(tmp_path, "id"))
+    actual = estimate_dataset(config)
+    assert actual.tokens == open_build(build_dataset(config, workers=1)).total("tokenize", "tokens") > 0
