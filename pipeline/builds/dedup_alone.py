@@ -17,7 +17,7 @@ from typing import Any
 from corpusmill.builds.apart import require_apart
 from corpusmill.builds.local import run_steps, run_watched
 from corpusmill.builds.plan import plan_dataset
-from corpusmill.config import DatasetConfig, absolute, check_config, work_of
+from corpusmill.config import DatasetConfig, absolute_here, check_config, work_of
 from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed
 from corpusmill.errors import ConfigError
@@ -43,12 +43,12 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
     """A dataset configuration for deduplication alone; what later stages need is filled in and changes no byte here.
 
     The dataset is named after the output folder, so two outputs do not share a lock; `sections` are `source`, `index`
-    and `work_folder` as in the configuration.
+    and `work_folder` as in the configuration. `inputs` and `output` start at the current folder.
     """
     name = re.sub(r"[^a-z0-9_-]+", "-", Path(output).name.lower()).strip("-_")[:63] or "dedup"
     of_later_stages = {"tokenizer": {"name": "cl100k_base"}, "shuffle": {"seed": 0}, "exports": {"nanoset": {}}}
-    source = {"paths": list(inputs), **sections.pop("source", {})}
-    values = {"name": name, "source": source, "dedup": dedup, "destinations": [{"path": output}]}
+    source = {"paths": [absolute_here(path) for path in inputs], **sections.pop("source", {})}
+    values = {"name": name, "source": source, "dedup": dedup, "destinations": [{"path": absolute_here(output)}]}
     return check_config({**values, **of_later_stages, **sections}, where="the command's arguments")
 
 
@@ -72,7 +72,7 @@ def write_index(config: DatasetConfig, output: str, *, workers: int | None = Non
 
     ConfigError if the engine could not open them: it looks for its files' names in the whole path.
     """
-    where = absolute(output)
+    where = absolute_here(output)
     words = [word for word in ENGINE_WORDS if word in where]
     if words:
         raise ConfigError(
@@ -89,9 +89,8 @@ def write_index(config: DatasetConfig, output: str, *, workers: int | None = Non
 
 def _output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:
     """ConfigError if a source overlaps the folder, or if the folder holds files that this command did not write."""
-    sources = [absolute(path) for path in config.source.paths]
-    require_apart(sources, [("--output", absolute(output))])
-    return OutputFolder(absolute(output), command)
+    require_apart(config.source.paths, [("--output", absolute_here(output))])
+    return OutputFolder(absolute_here(output), command)
 
 
 def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
@@ -143,5 +142,5 @@ def render_finished(finished: Finished, output: str) -> str:
     lines += [f"balance  {check.name}: {check}" for check in finished.checks]
     quarantines = (build.folder("index", unit) / QUARANTINE for unit in build.units("index"))
     lines += [f"rejected lines  {path}" for path in quarantines if path.stat().st_size]
-    lines.append(f"output   {absolute(output)}: {finished.files:,} files, {finished.files_written:,} written now")
+    lines.append(f"output   {absolute_here(output)}: {finished.files:,} files, {finished.files_written:,} written now")
     return "\n".join(lines)

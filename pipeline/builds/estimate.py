@@ -15,17 +15,21 @@ the memory holds does. What one step does (uploads, manifests) is not divided by
 References (`dedup.against`) are not sampled: a sample would miss most of their matches. Their cost assumes as much text
 in a stored byte as in the dataset's sources, indexed and compared at the sample's speed.
 
+Decisions and steps see the file and line that each sampled document has in the dataset (sources/sampled.py). Decisions
+about documents outside of the sample match nothing, which is no error.
+
 Price: one pass over the drawn files (decompression), and two builds of the sample and two of an eighth of it in a
-scratch folder.
+scratch folder. If decisions name files and lines, also a pass over the earlier parts of files that are cut.
 """
 
 from __future__ import annotations
 
-import fileinput
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +67,7 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     from corpusmill.builds.local import worker_count
     from corpusmill.builds.plan import list_dataset
     from corpusmill.builds.references import plan_references
-    from corpusmill.builds.sampling import draw_files, write_sample
+    from corpusmill.builds.sampling import draw_files, lines_before, write_sample
     from corpusmill.sources.plan import plan_files
     from corpusmill.sources.survey import require_text_field, survey_sources
     from corpusmill.stages.tokenize import locked
@@ -82,23 +86,24 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".estimate-", dir=place) as scratch:
         root = Path(scratch)
-        if not write_sample(config, drawn, share, seed, root / "sample"):
+        if not write_sample(config, drawn, share, seed, root / "sample", lines_before(config, plan.files(), drawn)):
             raise SourceError("the sample holds no line", next_step="raise estimate.sample_bytes")
         _write_eighth(root / "sample", root / "eighth")
         any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # one line is a large share of few
-        sample_config = config.model_copy(update={"source": any_rejected})
+        sample_config = _of_part(config).model_copy(update={"source": any_rejected})
         tell("building an eighth of the sample, then all of it")
-        _built(sample_config, root / "eighth", root / "cold")
-        build = _built(config, root / "sample", root / "whole")
+        eighth_has_text = _has_text(sample_config, root / "eighth", root / "cold")
+        build = _built(config if share == 1 else _of_part(config), root / "sample", root / "whole")
         paths = [listing.path_of[document.file.location] for document in drawn]
         shards = len(plan.shards) if is_shared(work) else None
-        shown = _shown(config, _tokens_by_file(build, len(drawn)), paths, share)
+        shown = _shown(config, _tokens_by_file(build), paths, share)
         tell("building it again, by a program of its own, to measure time and memory")
         stored = plan.source_bytes() * share / max(1, build.plan.source_bytes())
         shard_bytes = round(config.source.shard_bytes / stored)  # a shard of the sample is to hold as much text
         as_large = sample_config.source.model_copy(update={"shard_bytes": shard_bytes})
         timed_config = sample_config.model_copy(update={"source": as_large})
-        needs = _seconds_and_memory(timed_config, root, worker_count(None, plan.source_bytes()), share, shown)
+        part = root / ("eighth" if share < 1 and eighth_has_text else "sample")
+        needs = _seconds_and_memory(timed_config, part, worker_count(None, plan.source_bytes()), share, shown)
         estimate = _scaled(build, [line.chance for line in drawn], share, needs, stored, shown, shards)
         references = msgspec.structs.replace(plan, references=plan_references(config, files))
         if references.references:
@@ -111,21 +116,22 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     return estimate
 
 
-def _seconds_and_memory(config: DatasetConfig, root: Path, cores: int, share: float, shown: float) -> tuple[float, int]:
-    """Seconds of the whole build on so many cores, and bytes of memory of a worker; sample and eighth are below `root`.
-    `shown`: see `_shown`.
+def _seconds_and_memory(config: DatasetConfig, part: Path, cores: int, share: float, shown: float) -> tuple[float, int]:
+    """Seconds of the whole build on so many cores, and bytes of memory of a worker. `part`: of the sample beside it, or
+    the sample; `shown`: see `_shown`.
     """
     from corpusmill.builds.timing import MOST_WORKERS, Timed, scaled_seconds, timed_build
 
     workers = min(cores, MOST_WORKERS)
 
-    def timed(name: str) -> Timed:
-        sampled = _of_sample(config, root / name, root / f"timed-{name}")
+    def timed(sample: Path) -> Timed:
+        sampled = _of_sample(config, sample, sample.with_name(f"timed-{sample.name}"))
         return timed_build(sampled, workers, dict.fromkeys(OF_SHOWN, shown))
 
-    whole = timed("sample")
-    part = timed("eighth") if share < 1 else whole
-    return scaled_seconds(part, whole, 1 / share, cores / workers), whole.peak_rss_bytes
+    whole_sample = part.with_name("sample")
+    whole = timed(whole_sample)
+    timed_part = whole if part == whole_sample else timed(part)
+    return scaled_seconds(timed_part, whole, 1 / share, cores / workers), whole.peak_rss_bytes
 
 
 def _reference_seconds(build: Build) -> float:
@@ -136,18 +142,26 @@ def _reference_seconds(build: Build) -> float:
 
 def _write_eighth(sample: Path, folder: Path) -> None:
     """Every eighth line of the sample, and its longest one: one with text, if there is any."""
-    folder.mkdir()
-    longest = b""
-    with (folder / "eighth.jsonl").open("wb") as kept, fileinput.input(sorted(sample.iterdir()), mode="rb") as lines:
-        for number, line in enumerate(lines):
-            if number % EIGHTH == 0:
-                kept.write(line)
-            longest = max(longest, line, key=len)
-        kept.write(longest)
+    from corpusmill.builds.sampling import SampleWriter, read_sample
+    from corpusmill.sources.sampled import read_table
+
+    sampled = read_table(sample.with_suffix(".json"))
+    eighth = SampleWriter(folder, sampled.files)
+    eighth.write(islice(read_sample(sample, sampled), 0, None, EIGHTH))
+    eighth.write([max(read_sample(sample, sampled), key=lambda drawn: len(drawn[2]))])
+    eighth.finish()
+
+
+def _of_part(config: DatasetConfig) -> DatasetConfig:
+    """The configuration for a part of the documents, where decisions about the others match nothing."""
+    partly = [decision.model_copy(update={"max_unmatched_share": 1.0}) for decision in config.decisions or ()]
+    return config.model_copy(update={"decisions": partly or None})
 
 
 def _of_sample(config: DatasetConfig, sample: Path, root: Path) -> DatasetConfig:
-    """The configuration of a sample's build below `root`."""
+    """The configuration of a sample's build below `root`, where its documents have their own files and lines."""
+    from corpusmill.sources.sampled import SAMPLED
+
     changes = {
         "source": config.source.model_copy(update={"paths": [str(sample)], "endpoint_url": None}),
         "dedup": config.dedup.model_copy(update={"against": None}),  # see above
@@ -156,7 +170,19 @@ def _of_sample(config: DatasetConfig, sample: Path, root: Path) -> DatasetConfig
         "reclaim": "keep",
         "budget": None,
     }
-    return config.model_copy(update=changes)
+    sample_config = config.model_copy(update=changes)
+    work_of(sample_config).mkdir(parents=True)
+    shutil.copy(sample.with_suffix(".json"), work_of(sample_config) / SAMPLED)
+    return sample_config
+
+
+def _has_text(config: DatasetConfig, sample: Path, root: Path) -> bool:
+    """Build a part of the sample, before anything is measured; whether steps and decisions left any of its text."""
+    try:
+        _built(config, sample, root)
+    except SourceError:
+        return False  # of few lines; if nothing of the whole sample is left either, building that raises it
+    return True
 
 
 def _built(config: DatasetConfig, sample: Path, root: Path) -> Build:
@@ -207,7 +233,7 @@ def _scaled(
     from corpusmill.builds.moved import moved_by
     from corpusmill.builds.sampling import total_of
 
-    total = total_of(_tokens_by_file(build, len(chances)), chances, share)
+    total = total_of(_tokens_by_file(build), chances, share)
     text_bytes = build.total("index", "text_bytes_out")
     scale = 1 / share
     removing = build.config.dedup.mode == "remove" and share < 1
@@ -241,24 +267,28 @@ def _scaled(
     )
 
 
-def _tokens_by_file(build: Build, files: int) -> list[NDArray[np.int64]]:
-    """int64 tokens of every document, one array per drawn file; the plan may have cut a file's sample."""
+def _tokens_by_file(build: Build) -> list[NDArray[np.int64]]:
+    """int64 tokens of every document, one array per drawn file."""
     import numpy as np
 
-    from corpusmill.builds.sampling import sample_name
     from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.sources.sampled import SAMPLED, read_table
     from corpusmill.stages.index import final_stage
     from corpusmill.tokens.token_shard import open_token_shard
 
-    sample_of = {file.name: file.part.of if file.part else file.name for shard in build.plan.shards for file in shard}
-    tokens: dict[str, list[NDArray[np.int64]]] = {sample_name(number): [] for number in range(files)}
+    sampled = read_table(build.work / SAMPLED)
+    tokens: list[list[NDArray[np.int64]]] = [[] for _ in sampled.files]
     for shard in build.units("tokenize"):
         ends = np.asarray(open_token_shard(build.folder("tokenize", shard)).ends)
         lengths = np.diff(ends, prepend=np.uint64(0)).astype(np.int64)
-        for source in open_text_shard(build.folder(final_stage(build, shard), shard)).sources:
-            first = source.first_document
-            tokens[sample_of[source.path]].append(lengths[first : first + source.documents])
-    return [np.concatenate([np.empty(0, np.int64), *pieces]) for pieces in tokens.values()]
+        text = open_text_shard(build.folder(final_stage(build, shard), shard))
+        for source in text.sources:
+            own = slice(source.first_document, source.first_document + source.documents)
+            lines = text.line_numbers[own].astype(np.int64)
+            drawn = np.array([number for number, _ in sampled.lines[source.path]], np.int64)[lines]
+            for number in np.unique(drawn).tolist():
+                tokens[number].append(lengths[own][drawn == number])
+    return [np.concatenate([np.empty(0, np.int64), *pieces]) for pieces in tokens]
 
 
 def _all_receipts(build: Build) -> list[Receipt]:

@@ -17,7 +17,8 @@ Satterthwaite's degrees of freedom. It holds for counts that add up over lines; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.fingerprint import random_words
+from corpusmill.sources.sampled import Sampled, SampledFile, write_sampled
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
@@ -40,6 +42,9 @@ SCALE_STEP = 1.1
 CONFIDENCE = 0.95
 
 Unit = TypeVar("Unit")
+
+DrawnLine = tuple[int, int, bytes]
+"""(index of a drawn file, 0-based line in it, the line without its newline)."""
 
 
 @dataclass(frozen=True)
@@ -115,37 +120,101 @@ def file_chances(sizes: NDArray[np.float64], share: float) -> NDArray[np.float64
         scale *= SCALE_STEP
 
 
-def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path) -> int:
-    """Write the sampled lines of drawn file i to `folder/<sample_name(i)>`; returns the number of lines."""
+def write_sample(
+    config: DatasetConfig,
+    drawn: Sequence[DrawnFile],
+    share: float,
+    seed: int,
+    folder: Path,
+    before: Mapping[str, int] | None = None,
+) -> int:
+    """Write the sampled lines of the drawn files to `folder`; returns their number. `before`: see `lines_before`."""
     from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
     from corpusmill.sources.copies import open_as_lines, streamed_copy
 
-    folder.mkdir(parents=True)
-    draw = PivotalDraw[tuple[int, bytes]]({"estimate": "lines", "seed": seed, "share": share})
-    count = 0
-
-    def keep(taken: list[tuple[int, bytes]]) -> None:
-        nonlocal count
-        count += len(taken)
-        for number, lines in groupby(taken, key=itemgetter(0)):
-            with (folder / sample_name(number)).open("ab") as kept:
-                kept.write(b"".join(line + b"\n" for _, line in lines))
-
+    draw = PivotalDraw[DrawnLine]({"estimate": "lines", "seed": seed, "share": share})
+    names = [(file.name, file.part.of if file.part else file.name) for file in (document.file for document in drawn)]
+    sample = SampleWriter(folder, [SampledFile(name, whole, (before or {}).get(name, 0)) for name, whole in names])
     for number, document in enumerate(drawn):
-        (folder / sample_name(number)).touch()
         copy = streamed_copy(document.file, config.source.endpoint_url)
         with open_as_lines(copy, config.source) as lines:
-            mark = BYTE_ORDER_MARK
+            mark, first = BYTE_ORDER_MARK, 0
             for block in read_line_blocks(lines):
                 split = block.data.removeprefix(mark).removesuffix(b"\n").split(b"\n")
-                keep(draw.take([(number, line) for line in split], repeat(share / document.chance)))
-                mark = b""
-    keep(draw.rest())
-    return count
+                units = [(number, line_number, line) for line_number, line in enumerate(split, first)]
+                sample.write(draw.take(units, repeat(share / document.chance)))
+                mark, first = b"", first + len(split)
+    sample.write(draw.rest())
+    return sample.finish()
 
 
-def sample_name(number: int) -> str:
-    return f"{number:05d}.jsonl"
+class SampleWriter:
+    """Writes lines to files that no plan cuts into parts; `finish` writes where they were drawn to `<folder>.json`."""
+
+    def __init__(self, folder: Path, files: list[SampledFile]) -> None:
+        folder.mkdir(parents=True)
+        self._folder, self._sampled = folder, Sampled(files, {})
+        self._name = ""
+        self._number = self._room = 0
+
+    def write(self, lines: Iterable[DrawnLine]) -> None:
+        """Append lines; each drawn file begins another file of the sample."""
+        for name, group in groupby(map(self._placed, lines), key=itemgetter(0)):
+            with (self._folder / name).open("ab") as kept:
+                kept.write(b"".join(line for _, line in group))
+
+    def _placed(self, drawn: DrawnLine) -> tuple[str, bytes]:
+        """(the file of the sample that gets a line, the line)."""
+        from corpusmill.sources.plan import SMALLEST_PART_BYTES
+
+        number, line_number, line = drawn
+        self._room -= len(line) + 1
+        if not self._name or number > self._number or self._room < 0:
+            self._name = f"{len(self._sampled.lines):05d}.jsonl"
+            self._sampled.lines[self._name] = []
+            self._number, self._room = number, SMALLEST_PART_BYTES - len(line) - 1
+        self._sampled.lines[self._name].append((number, line_number))
+        return self._name, line + b"\n"
+
+    def finish(self) -> int:
+        """Write the table; returns the number of lines."""
+        write_sampled(self._sampled, self._folder.with_suffix(".json"))
+        return sum(map(len, self._sampled.lines.values()))
+
+
+def read_sample(folder: Path, sampled: Sampled) -> Iterator[DrawnLine]:
+    """The lines that a SampleWriter wrote, in its order."""
+    for name, places in sampled.lines.items():
+        with (folder / name).open("rb") as lines:
+            for (number, line_number), line in zip(places, lines, strict=True):
+                yield number, line_number, line.removesuffix(b"\n")
+
+
+def lines_before(config: DatasetConfig, files: Iterable[SourceFile], drawn: Iterable[DrawnFile]) -> dict[str, int]:
+    """The lines that the file of a drawn part has before it, by the part's name; `files`: all of the plan, in order.
+
+    Price: a pass over the parts before it; empty unless decisions name files and lines.
+    """
+    if all(isinstance(decision.key, str) for decision in config.all_decisions()):
+        return {}
+    parts = [(document.file.name, document.file.part) for document in drawn if document.file.part]
+    last = {part.of: part.number for _, part in sorted(parts, key=lambda item: item[1].number)}
+    counted: Counter[str] = Counter()
+    before = {}
+    for file in files:
+        if file.part and file.part.number <= last.get(file.part.of, -1):
+            before[file.name] = counted[file.part.of]
+            if file.part.number < last[file.part.of]:
+                counted[file.part.of] += _count_lines(config, file)
+    return before
+
+
+def _count_lines(config: DatasetConfig, file: SourceFile) -> int:
+    from corpusmill.documents.lines import read_line_blocks
+    from corpusmill.sources.copies import open_as_lines, streamed_copy
+
+    with open_as_lines(streamed_copy(file, config.source.endpoint_url), config.source) as lines:
+        return sum(block.lines for block in read_line_blocks(lines))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from corpusmill.builds.apart import require_apart, written_places
 from corpusmill.builds.plan import list_dataset
 from corpusmill.builds.preflight import ready_tokenizer
 from corpusmill.config import parse_config
-from corpusmill.config.dataset import absolute, root_folder
+from corpusmill.config.dataset import absolute, absolute_here, root_folder
 from corpusmill.config.starter import starter
 from corpusmill.errors import ConfigError
 from corpusmill.report.figures import bytes_text, counted
@@ -98,7 +98,7 @@ def _from_root(path: str) -> str:
     """A path typed in the current folder, as a configuration has it: relative to the root folder if it is below."""
     if "://" in path:
         return path
-    full = Path.cwd() / Path(path).expanduser()
+    full = Path(absolute_here(path))
     root = root_folder()
     return str(full.relative_to(root)) if full.is_relative_to(root) else str(full)
 

@@ -52,7 +52,7 @@ def timed_build(config: DatasetConfig, workers: int, weights: Mapping[str, float
     shard_bytes = -(-sum(file.stat().st_size for file in sample.iterdir()) // workers)
     cut = config.source.model_copy(update={"shard_bytes": max(1, min(shard_bytes, config.source.shard_bytes))})
     work = Path(config.work_folder)
-    work.mkdir(parents=True)
+    work.mkdir(parents=True, exist_ok=True)
     settings = work / "sample.yaml"
     values = config.model_copy(update={"source": cut}).model_dump(mode="json", exclude_none=True)
     settings.write_text(yaml.safe_dump(values), encoding="utf-8")

@@ -178,13 +178,13 @@ def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
     """Build one format of a configured dataset and what it needs; uploads nothing."""
     from corpusmill.builds.local import run_steps
     from corpusmill.builds.plan import plan_dataset
-    from corpusmill.config import ExportsConfig
+    from corpusmill.config import check_config
     from corpusmill.stages.graph import open_build
 
     with claimed_dataset(config) as dataset:
-        section = getattr(dataset.exports, format)
-        only = ExportsConfig.model_validate({format: {} if section is None else section.model_dump()})
-        plan_receipt = plan_dataset(dataset.model_copy(update={"exports": only}))
+        values = dataset.model_dump(mode="json", exclude_none=True)
+        values["exports"] = {format: values["exports"].get(format, {})}
+        plan_receipt = plan_dataset(check_config(values, where=f"{config} with --format {format}"))
         run_steps(plan_receipt, workers=workers, until="manifest")
     built = open_build(plan_receipt)
     for unit in built.units("export"):
@@ -231,6 +231,10 @@ def gc(
     )
     from corpusmill.work_folder.small import is_shared
 
+    if destinations and everything:
+        raise typer.BadParameter("give --destinations or --everything, not both")
+    if keep_versions is not None and not destinations:
+        raise typer.BadParameter("--keep-versions needs --destinations")
     if config.is_dir():
         config = last_configuration(config)
     work = work_of(load_config(config))

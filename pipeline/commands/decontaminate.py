@@ -40,7 +40,7 @@ def decontaminate(
 ) -> None:
     """Find benchmark items in JSON lines, whole or in part, slightly reworded or re-wrapped."""
     from corpusmill.builds.apart import require_apart
-    from corpusmill.config import absolute
+    from corpusmill.config import absolute_here
     from corpusmill.decontamination.decide import threshold_of
     from corpusmill.decontamination.files import is_hits, read_benchmark, search_files
     from corpusmill.decontamination.items import Fields
@@ -51,7 +51,7 @@ def decontaminate(
     fields = Fields(question_field, answer_field, passage_field)
     benchmarks = [_benchmark(argument, fields, endpoint_url) for argument in benchmark]
     read = [*inputs, *(benchmark.path for benchmark in benchmarks)]
-    require_apart([absolute(path) for path in read], [("--hits", str(hits.absolute()))], files=True)
+    require_apart([absolute_here(path) for path in read], [("--hits", str(hits.absolute()))], files=True)
     require_earlier(hits, "--hits", "the hits", is_hits)
     rejected = RejectedLines(rejected_beside(hits.with_suffix("")), max_rejected_share)
     rejected.require_own(read, "--hits")
@@ -125,10 +125,10 @@ def _require_names_of_their_own(benchmarks: list[Benchmark]) -> None:
 
 
 def _benchmark(argument: str, fields: Fields, endpoint_url: str | None) -> Benchmark:
+    from corpusmill.config import absolute_here
     from corpusmill.decontamination.files import Benchmark
 
     name, equals, path = argument.partition("=")
-    if equals and name and "/" not in name:
-        return Benchmark(name, path, fields, endpoint_url)
-    name = argument.rstrip("/").rpartition("/")[2].partition(".")[0] or argument
-    return Benchmark(name, argument, fields, endpoint_url)
+    if not equals or not name or "/" in name:
+        name, path = argument.rstrip("/").rpartition("/")[2].partition(".")[0] or argument, argument
+    return Benchmark(name, absolute_here(path), fields, endpoint_url)

@@ -32,6 +32,8 @@ def forget(
     from corpusmill.stages.graph import open_build
     from corpusmill.steps.takedowns import LOG, add_requests, read_log, read_requests, require_own_list
 
+    if by and not ids:
+        raise typer.BadParameter("--by needs --ids")
     with claimed_dataset(config, remove_empty=True) as dataset:
         if ids:
             listed = require_own_list(dataset.forget)

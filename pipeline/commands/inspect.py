@@ -34,6 +34,8 @@ def verify(
     from corpusmill.verify import render, render_version, verify_build, verify_version
 
     if sample:
+        if version is not None:
+            raise typer.BadParameter("--sample rebuilds records of the newest build, and takes no --version")
         typer.echo(render_verified(verify_records(planned(config), sample, seed)))
         return
     if version is None:
@@ -54,7 +56,7 @@ def trace(
     config: ConfigFile,
     format: AnyFormat = None,
     file: Annotated[str | None, typer.Option(help="The export file's number or name.")] = None,
-    record: Record = 0,
+    record: Record = None,
     megatron_cache: Annotated[
         Path | None,
         typer.Option(help="Instead of a file: the --data-cache-path of the Megatron run."),
@@ -96,9 +98,9 @@ def trace(
 
     if step is not None or first_sample is not None:
         first, count = samples_of(step, batch, first_sample)
-        if file is not None or format != (None if megatron_cache else "nanoset"):
+        if file is not None or record is not None or format != (None if megatron_cache else "nanoset"):
             raise typer.BadParameter(
-                "a step or sample takes --megatron-cache FOLDER or --format nanoset, and no --file"
+                "a step or sample takes --megatron-cache FOLDER or --format nanoset, and no --file or --record"
             )
         from corpusmill.training import open_samples, render_sample, trace_samples
 
@@ -118,7 +120,7 @@ def trace(
     if format is None or file is None or any(option is not None for option in run_options):
         raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
     number_or_name = int(file) if file.isdigit() else file
-    typer.echo(render_trace(trace_record(planned(config), format, number_or_name, record)))
+    typer.echo(render_trace(trace_record(planned(config), format, number_or_name, record or 0)))
 
 
 def samples_of(step: int | None, batch: int | None, first_sample: int | None) -> tuple[int, int]:
@@ -141,11 +143,10 @@ def locate(
     from corpusmill.lineage import locate as locate_line
     from corpusmill.lineage import locate_id, render_located
 
-    build = planned(config)
-    if document_id is not None:
-        typer.echo("\n\n".join(render_located(located) for located in locate_id(build, document_id)))
-    elif source is not None and line is not None:
-        typer.echo(render_located(locate_line(build, source, line)))
+    if document_id is not None and source is None and line is None:
+        typer.echo("\n\n".join(render_located(located) for located in locate_id(planned(config), document_id)))
+    elif document_id is None and source is not None and line is not None:
+        typer.echo(render_located(locate_line(planned(config), source, line)))
     else:
         raise typer.BadParameter("give --source and --line, or --id")
 
@@ -153,7 +154,7 @@ def locate(
 @command(INSPECT, "peek outputs/web/latest/nanoset/00000_00000_doc_shuffled.ds --record 5")
 def peek(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
-    record: Record = 0,
+    record: Record = None,
     tokens: Annotated[int, typer.Option(help="At most this many of its tokens.", min=1)] = 512,
     config: KnownConfig = None,
 ) -> None:
@@ -161,4 +162,4 @@ def peek(
     from corpusmill.config import load_config
     from corpusmill.datasets.peek import peek_record, render_peek
 
-    typer.echo(render_peek(peek_record(path, record, tokens, load_config(config) if config else None)))
+    typer.echo(render_peek(peek_record(path, record or 0, tokens, load_config(config) if config else None)))

@@ -55,7 +55,10 @@ Seed = Annotated[int, typer.Option(help="The same seed draws the same records on
 _SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
 Shard = Annotated[int, _SHARD]
 AnyShard = Annotated[int | None, _SHARD]
-Record = Annotated[int, typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0)]
+Record = Annotated[
+    int | None,
+    typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0, show_default="0"),
+]
 _FORMAT = typer.Option("--format", help="An export's format.")
 _FormatName = Literal["webdataset", "numpy", "megatron", "nanoset"]
 Format = Annotated[_FormatName, _FORMAT]
@@ -131,7 +134,7 @@ def tokenizer_of(
     bos: str | None = None,
 ) -> Tokenizer:
     """The tokenizer that these options name; BadParameter for a special token that is not TOKEN=ID."""
-    from corpusmill.config import TokenizerConfig, absolute
+    from corpusmill.config import TokenizerConfig, absolute_here
     from corpusmill.tokens.tokenizer import load_tokenizer
 
     special = []
@@ -143,7 +146,7 @@ def tokenizer_of(
     path = TokenizerConfig.model_construct(name=name).path()
     return load_tokenizer(
         name,
-        file=path and absolute(path),
+        file=path and absolute_here(path),
         engine=engine,
         pattern=pattern,
         special_tokens=tuple(sorted(special)),

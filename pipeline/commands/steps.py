@@ -46,6 +46,7 @@ def dedup(
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
     from corpusmill.builds.dedup_alone import dedup_config, deduplicate, render_finished
+    from corpusmill.config import absolute_here
 
     config = dedup_config(
         inputs,
@@ -54,7 +55,7 @@ def dedup(
             "mode": mode,
             "minimum_bytes": minimum_bytes,
             "keep": keep,
-            "against": [{"path": path, "endpoint_url": endpoint_url} for path in against] if against else None,
+            "against": [{"path": absolute_here(path), "endpoint_url": endpoint_url} for path in against or ()] or None,
             "fuzzy_share": fuzzy_share,
             "annotate_key": annotate_key,
             "replace_existing": replace_existing,
@@ -68,7 +69,7 @@ def dedup(
             "endpoint_url": endpoint_url,
         },
         index={"method": method},
-        work_folder=str(work_folder),
+        work_folder=str(work_folder.absolute()),
     )
     typer.echo(render_finished(deduplicate(config, output, workers=workers, watch=True), output))
 
@@ -99,7 +100,7 @@ def infini_gram(
             "endpoint_url": endpoint_url,
         },
         index={"method": "suffix_array", "unigram": unigram},
-        work_folder=str(work_folder),
+        work_folder=str(work_folder.absolute()),
     )
     typer.echo(render_finished(write_index(config, output, workers=workers, watch=True), output))
 

@@ -12,14 +12,15 @@ Rules of the file:
 * every key is known; an unknown one is refused with the nearest valid key and its line,
 * nothing that silently changes the dataset's bytes has a default (seed, tokenizer, what deduplication does),
 * sizes are numbers with a unit: ``256MiB``, ``10GB``, or plain bytes,
-* relative paths start at the root folder: the environment's CORPUSMILL_ROOT, else the current folder.
+* relative paths start at the root folder: the environment's CORPUSMILL_ROOT, else the current folder. Paths typed on a
+  command line start at the current folder.
 
 ``corpusmill config example`` prints example.yaml, where every key is explained; ``corpusmill config check FILE``
 validates one. This room imports only the standard library, pydantic and YAML: DAG files read configurations when they
 are parsed.
 """
 
-from corpusmill.config.dataset import DatasetConfig, absolute, root_folder, work_of
+from corpusmill.config.dataset import DatasetConfig, absolute, absolute_here, root_folder, work_of
 from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig, NumpyConfig, ShuffleConfig
 from corpusmill.config.places import dataset_folder, named_version, version_folder
 from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
@@ -63,6 +64,7 @@ __all__ = [
     "StepConfig",
     "TokenizerConfig",
     "absolute",
+    "absolute_here",
     "check_config",
     "dataset_folder",
     "load_config",

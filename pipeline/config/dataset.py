@@ -195,6 +195,11 @@ def absolute(path: str) -> str:
     return path if "://" in path else str(root_folder() / Path(path).expanduser())
 
 
+def absolute_here(path: str) -> str:
+    """A path typed on a command line made absolute, from the current folder; addresses are returned unchanged."""
+    return path if "://" in path else str(Path.cwd() / Path(path).expanduser())
+
+
 def _place(path: str) -> str:
     """A destination in normal form: `/out/`, `/out/.` and `/x/../out` are `/out`."""
     return path.rstrip("/") if "://" in path else os.path.normpath(path)

@@ -35,6 +35,11 @@ class LineBlock:
     stream_bytes: int
     cut: bool = False
 
+    @property
+    def lines(self) -> int:
+        """How many lines it has."""
+        return 1 if self.cut else self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+
     def spans(self, *, first: bool) -> Iterator[tuple[int, int]]:
         """(start, end) in `data` of each line without its newline. A byte order mark at the beginning of the `first`
         block of a file is left out; a mark alone is an empty line.

@@ -56,7 +56,7 @@ def numbered_blocks(stream: BinaryIO, *, source: str, block_bytes: int = BLOCK_B
     first_line = 0
     for block in read_line_blocks(stream, block_bytes=block_bytes, longest_line_bytes=LONGEST_LINE_BYTES):
         yield NumberedBlock(source, block, first_line)
-        first_line += 1 if block.cut else block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+        first_line += block.lines
 
 
 def sequences_of(

@@ -37,10 +37,10 @@ class RejectedLines:
         name: a run replaces the rejected lines of an earlier run, and nothing else.
         """
         from corpusmill.builds.apart import require_apart
-        from corpusmill.config import absolute
+        from corpusmill.config import absolute_here
         from corpusmill.documents.quarantine import read_quarantine
 
-        require_apart([absolute(path) for path in inputs], [(option, str(self.path.absolute()))], files=True)
+        require_apart([absolute_here(path) for path in inputs], [(option, str(self.path.absolute()))], files=True)
         if not self.path.exists():
             return
         try:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from corpusmill.config import absolute
+from corpusmill.config import absolute_here
 from corpusmill.in_order.rejected import RejectedLines, rejected_beside
 from corpusmill.storage.output_folder import OutputFolder
 
@@ -42,7 +42,7 @@ def tokenize_files(
 
     audit_tricky(tokenizer)
     place = str(output.absolute())
-    require_apart([absolute(path) for path in inputs], [("--output", place)])
+    require_apart([absolute_here(path) for path in inputs], [("--output", place)])
     folder = OutputFolder(place, "tokenize")
     files = list(each_file(inputs, endpoint_url))
     names = [name for name, _ in files]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from corpusmill.config import SourceConfig, absolute
+from corpusmill.config import SourceConfig, absolute_here
 from corpusmill.sources.plan import SourceFile
 from corpusmill.storage import (
     Checksum,
@@ -152,7 +152,7 @@ def each_file(
     """
     from corpusmill.documents.compression import ENDINGS, NAMED_ENDINGS
 
-    paths = [absolute(path) for path in inputs]
+    paths = [absolute_here(path) for path in inputs]
     for file in list_sources(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS)):
         yield file.name, _open_unplanned(file, endpoint_url)
 
@@ -198,7 +198,7 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: SourceConfig) -> I
     first = 0
     with open_lines(copy) as stream:
         for block in read_line_blocks(stream):
-            lines = 1 if block.cut else block.data.count(b"\n") + (not block.data.endswith(b"\n"))
+            lines = block.lines
             if left and left[-1] < first + lines:
                 split = block.data.split(b"\n")
                 while left and left[-1] < first + lines:

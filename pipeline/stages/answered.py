@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from corpusmill.config import StepConfig
     from corpusmill.documents.text_shard import DocumentIds, TextShard
     from corpusmill.engine.build import Build
+    from corpusmill.sources.sampled import Sampled
     from corpusmill.steps import Batch
     from corpusmill.steps.chain import Chain
     from corpusmill.steps.loading import Identity
@@ -47,15 +48,24 @@ def steps_before(build: Build, place: Place) -> tuple[list[StepConfig], list[Ide
 
 def step_settings(build: Build, place: Place) -> dict[str, Any]:
     """The part of a stage's settings that identifies its steps."""
+    from corpusmill.sources.sampled import sampled_settings
+
     steps, identities = steps_before(build, place)
-    return {"steps": [step.model_dump(mode="json", exclude={"seconds"}) for step in steps], "code": identities}
+    named = [step.model_dump(mode="json", exclude={"seconds"}) for step in steps]
+    return {"steps": named, "code": identities, **sampled_settings(build.work)}
 
 
 def batch_of(
-    text: TextShard, ids: DocumentIds, first: int, data: NDArray[np.uint8], bounds: NDArray[np.int64], between: int = 0
+    text: TextShard,
+    ids: DocumentIds,
+    first: int,
+    data: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    sampled: Sampled | None,
+    between: int = 0,
 ) -> Batch:
     """Documents from `first` on, as steps see them. Document i of them is `data[bounds[i] + between : bounds[i + 1]]`:
-    `between` bytes precede each.
+    `between` bytes precede each. `sampled`: of the work folder.
     """
     import numpy as np
 
@@ -63,6 +73,8 @@ def batch_of(
 
     def where(ordinal: int) -> tuple[str, str, int]:
         source, line = text.source_of(ordinal)
+        if sampled:
+            source, line = sampled.place(source, line)
         return ids[ordinal], source, line + 1
 
     return Batch(data, bounds[:-1] + between, bounds[1:], where, np.arange(first, first + len(bounds) - 1))

@@ -61,6 +61,7 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
 
     from corpusmill.documents.batch import SEPARATOR
     from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.sources.sampled import read_sampled
     from corpusmill.stages.answered import Answered, batch_of
     from corpusmill.steps.chain import Chain
 
@@ -69,11 +70,12 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     answered = Answered(
         text, Chain(*steps_before(build, "index")), gone=listed.get("copies", {}) | listed.get("join", {})
     )
+    sampled = read_sampled(build.work)
 
     def read(ids: DocumentIds, first: int, last: int) -> Batch:
         bounds = text.bounds(first, last - first).astype(np.int64)
         data = text.text[bounds[0] : bounds[-1]]
-        return batch_of(text, ids, first, data, bounds - bounds[0], between=len(SEPARATOR))
+        return batch_of(text, ids, first, data, bounds - bounds[0], sampled, between=len(SEPARATOR))
 
     answered.write(folder, read)
     counts, details = answered.account(shard, folder)

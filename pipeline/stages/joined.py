@@ -10,6 +10,7 @@ where other documents are dropped.
 
 from __future__ import annotations
 
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,10 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, _shard: str) -> dict[str, Any]:
+    from corpusmill.sources.sampled import sampled_settings
+
     undecided = {name: decisions_called(build, name)[0].undecided for name in build.units("decisions")}
-    return {"undecided": undecided, "by_line": _by_line(build)}
+    return {"undecided": undecided, "by_line": _by_line(build), **sampled_settings(build.work)}
 
 
 def _run(build: Build, shard: str, folder: Path) -> Outcome:
@@ -102,6 +105,7 @@ def find_decisions(build: Build, shard: str, name: str, decisions: Sorted, text:
     """
     import numpy as np
 
+    from corpusmill.sources.sampled import read_sampled
     from corpusmill.steps.decisions import key_of_id, key_of_line
 
     if isinstance(decisions_called(build, name)[0].key, str):
@@ -109,8 +113,10 @@ def find_decisions(build: Build, shard: str, name: str, decisions: Sorted, text:
         places = decisions.find(key_of_id(ids[ordinal]) for ordinal in range(text.documents))
         places[np.diff(ids.ends, prepend=np.uint64(0)) == 0] = -1  # without an id
         return places
-    files = {source.path: file_of_part(build, int(shard), source.path) for source in text.sources}
     lines = (text.source_of(ordinal) for ordinal in range(text.documents))
+    if sampled := read_sampled(build.work):
+        return decisions.find(key_of_line(file, number + 1) for file, number in starmap(sampled.place_in_whole, lines))
+    files = {source.path: file_of_part(build, int(shard), source.path) for source in text.sources}
     return decisions.find(key_of_line(files[path][0], files[path][1] + line + 1) for path, line in lines)
 
 

@@ -60,6 +60,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
 
     from corpusmill.dedup.ranges import read_ranges, remove_ranges_from, write_ranges
     from corpusmill.documents.text_shard import open_text_shard
+    from corpusmill.sources.sampled import read_sampled
     from corpusmill.stages.answered import Answered, batch_of
     from corpusmill.steps.chain import Chain
 
@@ -71,10 +72,11 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     bounds = text.bounds(0, text.documents)
     emptied = np.flatnonzero((removed > 0) & (removed == np.diff(bounds).astype(np.int64) - 1))
     answered = Answered(text, Chain(*steps_before(build, "writeback")), passed=frozenset(emptied.tolist()))
+    sampled = read_sampled(build.work)
 
     def read(ids: DocumentIds, first: int, last: int) -> Batch:
         kept, kept_bounds = remove_ranges_from(text.text, text.offsets, ranges, first, last)
-        return batch_of(text, ids, first, kept, kept_bounds.astype(np.int64))
+        return batch_of(text, ids, first, kept, kept_bounds.astype(np.int64), sampled)
 
     answered.write(folder, read)
     counts, details = answered.account(shard, folder)

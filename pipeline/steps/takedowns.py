@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from corpusmill.config import ForgetConfig, absolute
+from corpusmill.config import ForgetConfig, absolute, absolute_here
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import held
 from corpusmill.steps.decisions import DECISION_ENDINGS, read_keys
@@ -57,11 +57,11 @@ def read_requests(forget: ForgetConfig, path: str) -> list[Key]:
     columns = _columns(forget)
     if path.endswith(".txt"):
         try:
-            return id_lines(forget, Path(absolute(path)).read_text("utf-8-sig"), where=path)
+            return id_lines(forget, Path(absolute_here(path)).read_text("utf-8-sig"), where=path)
         except (OSError, UnicodeDecodeError) as error:
             got = type(error).__name__
             raise ConfigError("a list of ids cannot be read", where=path, expected="text in UTF-8", got=got) from None
-    files = list_sources([absolute(path)], DECISION_ENDINGS)
+    files = list_sources([absolute_here(path)], DECISION_ENDINGS)
     with tempfile.TemporaryDirectory() as folder:
         return [tuple(values) for _, values in read_keys(files, None, columns, Path(folder), keys=len(columns))]
 

@@ -134,7 +134,7 @@ def _given(path: Path) -> tuple[Path, bytes]:
         raise TokenizerError(
             "the vocabulary file does not exist",
             where=f"tokenizer.file: {path}",
-            next_step="check the path; relative paths start at CORPUSMILL_ROOT or the current folder",
+            next_step="check the path; in a configuration, it starts at CORPUSMILL_ROOT or the current folder",
         )
     return path, path.read_bytes()
 

@@ -24,7 +24,8 @@ CONFIGURATION = f"""{WRITTEN_BY}# Configuration
 A dataset is one YAML file. `corpusmill init` writes a first one, `corpusmill config example --short` prints 12 lines
 that run, and `corpusmill config example` prints every key. An unknown key is an error that names the nearest known one.
 Settings that silently change a dataset's bytes have no default. Sizes are bytes, or have a unit: `256MiB`, `10GB`.
-Relative paths start at `CORPUSMILL_ROOT`, else at the current folder.
+Relative paths in it start at `CORPUSMILL_ROOT`, else at the current folder. Paths typed on a command line
+always start at the current folder.
 
 In the tables, *required* means: if the section is present.
 """

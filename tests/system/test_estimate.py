@@ -19,7 +19,7 @@ from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, re
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import list_dataset, plan_dataset
 from corpusmill.builds.preflight import needed_room
-from corpusmill.builds.sampling import draw_files, sample_name, total_of, write_sample
+from corpusmill.builds.sampling import draw_files, read_sample, total_of, write_sample
 from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
@@ -28,6 +28,7 @@ from corpusmill.errors import SourceError
 from corpusmill.ledger import Receipt
 from corpusmill.report.figures import bytes_text
 from corpusmill.sources.plan import plan_files
+from corpusmill.sources.sampled import read_table
 from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.system.corpus import configuration, lines_of, make_documents
@@ -271,7 +272,9 @@ def test_estimate_interval_holds_the_builds_tokens_as_often_as_it_says(uneven) -
             drawn, share = draw_files(files, sample_bytes, seed)
             folder = root / f"samples/{sample_bytes}-{seed}"
             write_sample(config, drawn, share, seed, folder)
-            lines = [(folder / sample_name(i)).read_bytes().splitlines(keepends=True) for i in range(len(drawn))]
+            lines: list[list[bytes]] = [[] for _ in drawn]
+            for number, _, line in read_sample(folder, read_table(folder.with_suffix(".json"))):
+                lines[number].append(line + b"\n")
             assert len({line for some in lines for line in some}) == sum(map(len, lines))
             tokens = [np.array([tokens_of[line] for line in some], np.int64) for some in lines]
             totals.append(total_of(tokens, [item.chance for item in drawn], share))

@@ -203,6 +203,17 @@ def test_export_command_writes_one_format_and_uploads_nothing(tmp_path, name: st
     assert not (tmp_path / "outputs").exists()
 
 
+def test_export_command_of_a_format_that_the_framing_excludes_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(
+        yaml.safe_dump(configuration(tmp_path, exports={"megatron": {}}, framing={"empty_documents": "boundary"}))
+    )
+    done = CliRunner().invoke(app, ["export", str(path), "--format", "nanoset"])
+    assert isinstance(done.exception, ConfigError)
+    assert "only megatron can hold a document without tokens" in str(done.exception)
+    assert f"{path} with --format nanoset" in str(done.exception)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
