@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "tokens": "content content_kernels errors fingerprint kernels slices words",
     "shuffle": "content content_kernels epochs errors fingerprint slices tokens",
     "export": "content content_kernels errors kernels slices",
-    "sources": "config documents errors storage",
+    "sources": "config documents errors fingerprint storage",
     "decontamination": "config documents errors kernels sources storage words",
     "steps": "config documents errors kernels ledger report sources storage words work_folder",
     "engine": "config errors fingerprint ledger mirrored schedule sources work_folder",
