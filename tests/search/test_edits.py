@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from tests.quick import quick
+from tests.search.bucket import SourcesInABucket
 from tests.search.edits import LongLivedFolder
 from tests.search.run import search
 
@@ -43,3 +44,12 @@ def test_search_of_another_seed_takes_other_steps_and_of_the_same_seed_the_same(
 @pytest.mark.parametrize("number", quick(range(5), 0, slow=1))
 def test_long_lived_folder_of_many_seeds_delivers_what_a_build_from_scratch_does(number: int) -> None:
     assert search(LongLivedFolder, number, folders=5, steps=20)["delivered"]
+
+
+@pytest.mark.slow
+def test_long_lived_folder_whose_sources_are_in_a_bucket_delivers_what_a_build_from_scratch_does(
+    moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    monkeypatch.setattr(SourcesInABucket, "client", moto_client)
+    assert search(SourcesInABucket, 4, folders=2, steps=11)["delivered"]
