@@ -43,9 +43,8 @@ def compare_versions(folder: Path) -> DAG:
         from corpusmill.form import refuse_unknown
         from corpusmill.mirrored import address_of
         from corpusmill_airflow import running
-        from corpusmill_airflow.configurations import work_folder_of
+        from corpusmill_airflow.configurations import section_of_dataset, work_folder_of
         from corpusmill_airflow.connections import credentials
-        from corpusmill_airflow.section import section_of
         from corpusmill_airflow.worker import ask, require_worker
 
         values = params or {}
@@ -54,7 +53,7 @@ def compare_versions(folder: Path) -> DAG:
             work_folder = work_folder_of(values, folder)
             require_worker()
             last = find_plan(work_folder, values["dataset"])
-            with credentials(section_of(last).connections):
+            with credentials(section_of_dataset(folder, values["dataset"], last).connections):
                 return str(ask("compare", plan_receipt=address_of(last), old=values["old"], new=values["new"]))
 
     with DAG(

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.sdk import DAG, get_current_context, task
 
-from corpusmill.config import DatasetConfig, load_config, parse_config
+from corpusmill.config import DatasetConfig, parse_config
 from corpusmill.errors import ConfigError
 from corpusmill.schedule import ScheduleConfig
 from corpusmill.yaml_text import read_text
@@ -19,6 +19,7 @@ from corpusmill_airflow import running
 from corpusmill_airflow.by_version import retried_as_its_error_says
 from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params, schedule_arguments
 from corpusmill_airflow.folder import configuration_names, named_folder
+from corpusmill_airflow.section import section_of
 
 PREFIX = "dataset__"
 GONE = """**The configuration of this dataset was deleted or broken during a run.**
@@ -157,12 +158,22 @@ def work_folders(folder: Path) -> list[str]:
 
 
 def own_configuration(folder: Path, dataset: str) -> DatasetConfig | None:
-    """The configuration file of a dataset, if it has one in `folder`."""
-    return load_config(folder / f"{dataset}.yaml") if dataset in configuration_names(folder) else None
+    """The configuration of a dataset that has a file in `folder`; ConfigError if the file cannot be used."""
+    if dataset not in configuration_names(folder):
+        return None
+    return read_configuration(dataset, folder / f"{dataset}.yaml", is_copy=False).config
+
+
+def section_of_dataset(folder: Path, dataset: str, plan_receipt: Path) -> ScheduleConfig:
+    """The section `dag` of a built dataset's file; the one kept beside its plan if it has no file that can be used."""
+    with suppress(ConfigError):
+        if own := own_configuration(folder, dataset):
+            return own.dag or ScheduleConfig()
+    return section_of(plan_receipt)
 
 
 def work_folder_of(form: Mapping[str, Any], folder: Path) -> str:
-    """The work folder in a form about a built dataset; if empty, that of its configuration, or `work` without one.
+    """The work folder in a form about a built dataset; if empty, that of its configuration, or `work` if it has none.
 
     ConfigError if it is outside the roots and no configuration names it.
     """

@@ -47,7 +47,7 @@ def built_dataset_params(folder: Path) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Work folder",
-            description="The folder of the dataset's receipts. Empty: as in its configuration, or `work` without one.",
+            description="The folder of the dataset's receipts. Empty: that of its configuration, or `work`.",
         ),
     }
 

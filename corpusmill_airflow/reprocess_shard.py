@@ -51,9 +51,9 @@ def reprocess_shard(folder: Path, known: Sequence[DatasetConfig]) -> DAG:
         from corpusmill.form import refuse_unknown
         from corpusmill.mirrored import address_of, path_of
         from corpusmill_airflow import running
-        from corpusmill_airflow.configurations import own_configuration, work_folder_of
+        from corpusmill_airflow.configurations import section_of_dataset, work_folder_of
         from corpusmill_airflow.connections import credentials
-        from corpusmill_airflow.section import keep_section, section_of
+        from corpusmill_airflow.section import keep_section
         from corpusmill_airflow.worker import ask
 
         values, context = params or {}, get_current_context()
@@ -62,9 +62,7 @@ def reprocess_shard(folder: Path, known: Sequence[DatasetConfig]) -> DAG:
             last = find_plan(work_folder_of(values, folder), values["dataset"], values["plan"] or "")
             shard = int(values["shard"])  # JSON schema calls 3.0 an integer
             request = {"last_plan": address_of(last), "stage": values["stage"], "shard": shard}
-            section = section_of(last)
-            if own := own_configuration(folder, values["dataset"]):
-                section = section.model_copy(update={"approve_removal": bool(own.dag and own.dag.approve_removal)})
+            section = section_of_dataset(folder, values["dataset"], last)
 
             def begin() -> Path:
                 with credentials(section.connections):

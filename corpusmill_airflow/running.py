@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.errors import ConfigError, CorpusmillError
 from corpusmill.mirrored import address_of, path_of
+from corpusmill.schedule import ScheduleConfig
 
 if TYPE_CHECKING:
     from corpusmill.engine.claim import Holder
@@ -127,8 +128,8 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
         raise ConfigError(
             "the list of documents to forget would not be used: a dataset has the list of its own file",
             where=f"forget in {operators.name}.yaml, for a dataset called {own.name}",
-            expected=own.forget.path if own.forget else f"no forget, as in {own.name}.yaml",
-            got=operators.forget.path if operators.forget else "",
+            expected=own.forget.model_dump(exclude_none=True) if own.forget else f"none, as in {own.name}.yaml",
+            got=operators.forget.model_dump(exclude_none=True) if operators.forget else "",
             next_step=f"write `forget` into {own.name}.yaml, or give the dataset a name without a file",
         )
     # Only the dataset's own file may order a removal, neither a form nor the file that the form started from.
@@ -140,17 +141,19 @@ def plan_run(config: DatasetConfig, context: Any, own: DatasetConfig | None, ope
     config = config.model_copy(update=kept)
 
     params = context["params"]
-    connections = operators.dag.connections if operators.dag else {}
+    section = operators.dag or ScheduleConfig()
+    if own and own.dag and own.dag.approve_removal:
+        section = section.model_copy(update={"approve_removal": True})
 
     def plan() -> Path:
         # A dry run is planned even if it would not fit: its estimate states that.
         as_json = config.model_dump_json(exclude_none=True)
-        with credentials(connections):
+        with credentials(section.connections):
             plan_receipt = path_of(ask("plan", config=as_json, to_build=not params.get("dry_run")))
-        keep_section(plan_receipt, operators.dag)
         planned = open_build(plan_receipt).plan
         of_references = [[file.location for file in reference.files()] for reference in planned.references or ()]
         require_listed(config, operators, (file.location for file in planned.files()), of_references)
+        keep_section(plan_receipt, section)
         changed = changed_keys(config, own) if own and not params.get("move_latest") else []
         if not params.get("dry_run"):
             begin_run(plan_receipt, latest_stays=EXPERIMENT.format(", ".join(changed)) if changed else "")

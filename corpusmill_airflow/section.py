@@ -15,13 +15,12 @@ KEPT = ".dag"  # beside a plan's receipt, of the newest run: its KEYS
 KEYS = {"approve_removal", "connections"}  # names of connections, never secrets
 
 
-def keep_section(plan_receipt: Path, section: ScheduleConfig | None) -> None:
+def keep_section(plan_receipt: Path, section: ScheduleConfig) -> None:
     """Record the section for every later task of a plan's run."""
-    kept = (section or ScheduleConfig()).model_dump_json(include=KEYS)
-    write(plan_receipt.with_name(KEPT), kept.encode() + b"\n")
+    write(plan_receipt.with_name(KEPT), section.model_dump_json(include=KEYS).encode() + b"\n")
 
 
 def section_of(plan_receipt: str | Path) -> ScheduleConfig:
-    """The section kept beside a plan, given its receipt's path or address; the default if its run had no Airflow."""
+    """The section kept beside a plan, given its receipt's path or address; the defaults if Airflow did not plan it."""
     path = path_of(plan_receipt).with_name(KEPT)
     return ScheduleConfig.model_validate_json(path.read_bytes()) if refresh(path) else ScheduleConfig()

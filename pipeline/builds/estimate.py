@@ -86,11 +86,11 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".estimate-", dir=place) as scratch:
         root = Path(scratch)
-        if not write_sample(config, drawn, share, seed, root / "sample", lines_before(config, plan.files(), drawn)):
+        sample, before = root / "sample", lines_before(config, plan.files(), drawn, tell=tell)
+        if not write_sample(config, drawn, share, seed, sample, before):
             raise SourceError("the sample holds no line", next_step="raise estimate.sample_bytes")
         _write_eighth(root / "sample", root / "eighth")
-        any_rejected = config.source.model_copy(update={"max_rejected_share": 1.0})  # one line is a large share of few
-        sample_config = _of_part(config).model_copy(update={"source": any_rejected})
+        sample_config = _of_part(config, any_rejected=True)
         tell("building an eighth of the sample, then all of it")
         eighth_has_text = _has_text(sample_config, root / "eighth", root / "cold")
         build = _built(config if share == 1 else _of_part(config), root / "sample", root / "whole")
@@ -102,8 +102,8 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         shard_bytes = round(config.source.shard_bytes / stored)  # a shard of the sample is to hold as much text
         as_large = sample_config.source.model_copy(update={"shard_bytes": shard_bytes})
         timed_config = sample_config.model_copy(update={"source": as_large})
-        part = root / ("eighth" if share < 1 and eighth_has_text else "sample")
-        needs = _seconds_and_memory(timed_config, part, worker_count(None, plan.source_bytes()), share, shown)
+        eighth = root / "eighth" if share < 1 and eighth_has_text else None
+        needs = _seconds_and_memory(timed_config, sample, eighth, worker_count(None, plan.source_bytes()), share, shown)
         estimate = _scaled(build, [line.chance for line in drawn], share, needs, stored, shown, shards)
         references = msgspec.structs.replace(plan, references=plan_references(config, files))
         if references.references:
@@ -116,22 +116,22 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     return estimate
 
 
-def _seconds_and_memory(config: DatasetConfig, part: Path, cores: int, share: float, shown: float) -> tuple[float, int]:
-    """Seconds of the whole build on so many cores, and bytes of memory of a worker. `part`: of the sample beside it, or
-    the sample; `shown`: see `_shown`.
+def _seconds_and_memory(
+    config: DatasetConfig, sample: Path, eighth: Path | None, cores: int, share: float, shown: float
+) -> tuple[float, int]:
+    """Seconds of the whole build on so many cores, and bytes of memory of a worker. Without `eighth` only the sample is
+    timed; `shown`: see `_shown`.
     """
     from corpusmill.builds.timing import MOST_WORKERS, Timed, scaled_seconds, timed_build
 
     workers = min(cores, MOST_WORKERS)
 
-    def timed(sample: Path) -> Timed:
-        sampled = _of_sample(config, sample, sample.with_name(f"timed-{sample.name}"))
+    def timed(part: Path) -> Timed:
+        sampled = _of_sample(config, part, part.with_name(f"timed-{part.name}"))
         return timed_build(sampled, workers, dict.fromkeys(OF_SHOWN, shown))
 
-    whole_sample = part.with_name("sample")
-    whole = timed(whole_sample)
-    timed_part = whole if part == whole_sample else timed(part)
-    return scaled_seconds(timed_part, whole, 1 / share, cores / workers), whole.peak_rss_bytes
+    whole = timed(sample)
+    return scaled_seconds(timed(eighth) if eighth else whole, whole, 1 / share, cores / workers), whole.peak_rss_bytes
 
 
 def _reference_seconds(build: Build) -> float:
@@ -152,10 +152,14 @@ def _write_eighth(sample: Path, folder: Path) -> None:
     eighth.finish()
 
 
-def _of_part(config: DatasetConfig) -> DatasetConfig:
-    """The configuration for a part of the documents, where decisions about the others match nothing."""
+def _of_part(config: DatasetConfig, *, any_rejected: bool = False) -> DatasetConfig:
+    """The configuration for a part of the documents, where decisions about the others match nothing. `any_rejected`:
+    every line may be rejected; one is a large share of few.
+    """
     partly = [decision.model_copy(update={"max_unmatched_share": 1.0}) for decision in config.decisions or ()]
-    return config.model_copy(update={"decisions": partly or None})
+    most_rejected = 1.0 if any_rejected else config.source.max_rejected_share
+    source = config.source.model_copy(update={"max_rejected_share": most_rejected})
+    return config.model_copy(update={"decisions": partly or None, "source": source})
 
 
 def _of_sample(config: DatasetConfig, sample: Path, root: Path) -> DatasetConfig:

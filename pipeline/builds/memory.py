@@ -11,7 +11,7 @@ from corpusmill.stages.graph import GRAPH
 
 GIB = 1 << 30
 MEMORY_GIB = "CORPUSMILL_MEMORY_GIB"
-STATES_NO_MEMORY = {
+LEAST = {  # a configuration that leaves every limit of memory at its default
     "name": "defaults",
     "source": {"paths": ["text"]},
     "dedup": {"mode": "none"},
@@ -35,7 +35,7 @@ def task_gib(configs: Sequence[DatasetConfig], processes: int = 1) -> dict[str, 
     """
     most = _stated_gib()
     gib: dict[str, int] = {}
-    for config in configs or [check_config(STATES_NO_MEMORY, where="the defaults")]:
+    for config in configs or [check_config(LEAST, where="the defaults")]:
         for stage, (_, size_bytes) in needed_memory(config, processes).items():
             needed = max(whole_gib(size_bytes), gib.get(stage, 1))
             gib[stage] = min(needed, most) if most else needed

@@ -131,7 +131,7 @@ def purge(plan_receipt: str) -> str:
             "destinations could not be searched for text of forgotten documents",
             where="\n".join(purged.unsearched),
             got=render_purge(purged),
-            next_step="give this worker access to them, or take them out of the configuration; then purge again",
+            next_step="give this worker access to them, then purge again",
         )
     return render_purge(purged)
 

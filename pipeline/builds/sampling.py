@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -190,15 +190,19 @@ def read_sample(folder: Path, sampled: Sampled) -> Iterator[DrawnLine]:
                 yield number, line_number, line.removesuffix(b"\n")
 
 
-def lines_before(config: DatasetConfig, files: Iterable[SourceFile], drawn: Iterable[DrawnFile]) -> dict[str, int]:
+def lines_before(
+    config: DatasetConfig, files: Iterable[SourceFile], drawn: Iterable[DrawnFile], *, tell: Callable[[str], object]
+) -> dict[str, int]:
     """The lines that the file of a drawn part has before it, by the part's name; `files`: all of the plan, in order.
 
-    Price: a pass over the parts before it; empty unless decisions name files and lines.
+    Price: a pass over the parts before it, which `tell` announces; empty unless decisions name files and lines.
     """
     if all(isinstance(decision.key, str) for decision in config.all_decisions()):
         return {}
     parts = [(document.file.name, document.file.part) for document in drawn if document.file.part]
     last = {part.of: part.number for _, part in sorted(parts, key=lambda item: item[1].number)}
+    if last:
+        tell("counting the lines before the drawn parts of files")
     counted: Counter[str] = Counter()
     before = {}
     for file in files:

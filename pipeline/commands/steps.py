@@ -69,7 +69,7 @@ def dedup(
             "endpoint_url": endpoint_url,
         },
         index={"method": method},
-        work_folder=str(work_folder.absolute()),
+        work_folder=absolute_here(str(work_folder)),
     )
     typer.echo(render_finished(deduplicate(config, output, workers=workers, watch=True), output))
 
@@ -88,6 +88,7 @@ def infini_gram(
 ) -> None:
     """Index JSON lines or parquet for infini-gram (token type u8): one folder 0, 1, ... per shard. Resumable."""
     from corpusmill.builds.dedup_alone import dedup_config, render_finished, write_index
+    from corpusmill.config import absolute_here
 
     config = dedup_config(
         inputs,
@@ -100,7 +101,7 @@ def infini_gram(
             "endpoint_url": endpoint_url,
         },
         index={"method": "suffix_array", "unigram": unigram},
-        work_folder=str(work_folder.absolute()),
+        work_folder=absolute_here(str(work_folder)),
     )
     typer.echo(render_finished(write_index(config, output, workers=workers, watch=True), output))
 

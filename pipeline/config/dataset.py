@@ -64,6 +64,8 @@ class DatasetConfig(Section):
     @field_validator("work_folder")
     @classmethod
     def _work_folder_is_a_place(cls, work_folder: str) -> str:
+        if not work_folder:
+            raise ValueError("work_folder is empty: name a folder, such as work")
         if is_bucket(work_folder):
             mirror_of(work_folder)
         elif "://" in work_folder:

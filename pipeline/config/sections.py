@@ -99,7 +99,7 @@ class IndexConfig(Section):
 
 
 def _not_json(value: object, place: str) -> str:
-    """Where a value, or one inside it, has no equal in JSON; "" if none."""
+    """The place in a value that JSON would change, such as `with.most`; "" if it would keep all of it."""
     if isinstance(value, dict):
         inner = [(key, f"{place}.{key}") for key in value]
         if wrong := next((where for key, where in inner if type(key) is not str), ""):

@@ -19,7 +19,7 @@ that this build does not need are fetched twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -198,24 +198,25 @@ def _search_again(build: Build, search: Search, done: Purge) -> None:
     done.searched_files, done.searched_bytes = len(files), sum(path.stat().st_size for path in files)
     done.remains = [str(path) for path, _ in search.in_files(files)]
     for folder, endpoint_url in _buckets(build):
-        # An unreadable object of the work folder is an error: nothing would be proven.
-        with nullcontext() if folder == address_of(build.work) else _noted(done, folder, done.unsearched):
+        try:
             for item in search_store(folder, endpoint_url, search):
                 done.searched_files += 1
                 done.searched_bytes += item.size_bytes
                 done.remains += [f"{folder}/{item.name}"] if item.places else []
+        except PermanentError as error:
+            if folder == address_of(build.work):
+                raise  # nothing would be proven
+            done.unsearched.append(f"{folder} ({error.what})")
 
 
 @contextmanager
-def _noted(done: Purge, where: str, names: list[str] | None = None) -> Iterator[None]:
-    """List what cannot be reached, with the reason, and in `names` without it; continue."""
+def _noted(done: Purge, where: str) -> Iterator[None]:
+    """List what cannot be reached, with the reason, and continue."""
     try:
         yield
     except (CorpusmillError, OSError, ValueError) as error:
         why = error.what if isinstance(error, CorpusmillError) else type(error).__name__
         done.out_of_reach.append(f"{where} ({why})")
-        if names is not None:
-            names.append(where)
 
 
 def render_purge(done: Purge) -> str:

@@ -16,7 +16,9 @@ SAMPLED = "sampled.json"
 
 
 class SampledFile(msgspec.Struct, frozen=True):
-    """A file or part that lines were drawn from, the file that it is (a part of), and the lines there before it."""
+    """A planned file, or part of one, with sampled lines; `whole`: the file's own name; `lines_before`: its lines
+    before this part.
+    """
 
     name: str
     whole: str

@@ -53,11 +53,11 @@ def locked(config: DatasetConfig) -> DatasetConfig:
     """
     from corpusmill.errors import TokenizerError
     from corpusmill.tokens.neighbours import stated_eot
-    from corpusmill.tokens.vocabulary import refuse_ignored
+    from corpusmill.tokens.vocabulary import refuse_ignored_settings
 
     lock, wanted = config.lock, config.tokenizer
     file = vocabulary_file(config)
-    refuse_ignored(wanted.name, file.kind, wanted.pattern, wanted.special_tokens)
+    refuse_ignored_settings(wanted.name, file, wanted.pattern, wanted.special_tokens, wanted.revision)
     stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else stated_eot(file, wanted.name)
     now = LockConfig(tokenizer_sha256=file.sha256, tokenizer_revision=file.revision, tokenizer_eot=stated)
     if lock and lock != now:

@@ -154,7 +154,8 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
             "a source does not exist",
             where=path,
             expected="a folder, a file, a glob, s3://bucket/prefix, gs://bucket/prefix or hf://datasets/owner/name",
-            next_step="check the path; in a configuration, it starts at CORPUSMILL_ROOT or the current folder",
+            next_step="check the path; a relative one starts at the current folder, or in a configuration at"
+            " CORPUSMILL_ROOT if it is set",
         )
     return _accepted(path, files, (*endings, *named) if path.endswith(named) and not is_folder else endings)
 

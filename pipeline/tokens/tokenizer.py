@@ -16,7 +16,7 @@ from corpusmill.tokens.fast import Engine
 from corpusmill.tokens.neighbours import stated_eot
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from corpusmill.tokens.special import choose_special_ids
-from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary, refuse_ignored
+from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary, refuse_ignored_settings
 
 if TYPE_CHECKING:
     from corpusmill.tokens.decoding import TokenTable
@@ -112,10 +112,10 @@ def load_tokenizer(
     pattern         a .tiktoken file's split pattern: a published encoding's name, or a regular expression
     special_tokens  a .tiktoken file's special tokens: (string, id)
     Raises TokenizerError: unknown, missing, not the pinned one, no EOT, or an engine that would give other ids;
-    ConfigError for a pattern or special tokens that the vocabulary would override.
+    ConfigError for settings that the vocabulary would override.
     """
     vocabulary = find_vocabulary(name, file=file, sha256=sha256, revision=revision)
-    refuse_ignored(name, vocabulary.kind, pattern, special_tokens)
+    refuse_ignored_settings(name, vocabulary, pattern, special_tokens, revision)
     return _loaded(
         name,
         vocabulary,

@@ -53,18 +53,25 @@ class VocabularyFile:
     revision: str = ""
 
 
-def refuse_ignored(name: str, kind: Kind, pattern: str | None, special_tokens: object) -> None:
-    """ConfigError for a pattern, or special tokens, where the vocabulary defines its own: a tokenizer.json or a
-    published encoding.
+def refuse_ignored_settings(
+    name: str, file: VocabularyFile, pattern: str | None, special_tokens: object, revision: str | None
+) -> None:
+    """ConfigError for settings that a vocabulary would override: a pattern or special tokens beside a tokenizer.json or
+    a published encoding, a revision of anything but a hub id.
     """
-    named = [key for key, value in (("pattern", pattern), ("special_tokens", special_tokens)) if value]
-    if named and (name in PATTERNS or kind == "tokenizer.json"):
+    defines_them = name in PATTERNS or file.kind == "tokenizer.json"
+    ignored = {
+        "pattern (--pattern)": pattern and defines_them,
+        "special_tokens (--special-token)": special_tokens and defines_them,
+        "revision": revision and not file.revision,
+    }
+    if any(ignored.values()):
         raise ConfigError(
-            "the tokenizer would ignore these settings: its vocabulary defines them",
-            where=", ".join(f"tokenizer.{key}" for key in named),
-            expected="these settings only with a .tiktoken file",
-            got=name,
-            next_step="leave them out, or change the tokenizer.json to get other ids",
+            "the tokenizer would ignore these settings",
+            where=", ".join(f"tokenizer.{key}" for key, is_ignored in ignored.items() if is_ignored),
+            expected="a pattern and special tokens only with a .tiktoken file, a revision only with a hub id",
+            got=file.path,
+            next_step="leave them out; a tokenizer.json defines its own, and tokenizer.sha256 pins a file",
         )
 
 
@@ -73,9 +80,8 @@ def find_vocabulary(
 ) -> VocabularyFile:
     """The vocabulary of a name (and a file), checked against the given pins.
 
-    Raises TokenizerError for an unknown name, a missing file, a file of another ending, a revision of anything but a
-    hub id, and a file or revision that is not the pinned one; HubUnavailableError if the Hub cannot be reached and its
-    cache does not hold the file.
+    Raises TokenizerError for an unknown name, a missing file, a file of another ending, and a file or revision that is
+    not the pinned one; HubUnavailableError if the Hub cannot be reached and its cache does not hold the file.
     """
     commit = ""
     pins: tuple[tuple[str | None, str], ...] = ((sha256, "tokenizer.sha256 or the lock"),)
@@ -97,13 +103,6 @@ def find_vocabulary(
     else:
         raise TokenizerError(
             "unknown tokenizer", where=f"tokenizer.name: {name}", expected=KINDS, next_step="use one of these"
-        )
-    if revision and not commit:
-        raise TokenizerError(
-            "only a tokenizer of the Hub has a revision",
-            where=f"tokenizer.revision: {revision}",
-            got=path,
-            next_step="leave it out; tokenizer.sha256 pins a file",
         )
     digest = _sha256(path, content)
     for pinned, whose in pins:
@@ -134,7 +133,8 @@ def _given(path: Path) -> tuple[Path, bytes]:
         raise TokenizerError(
             "the vocabulary file does not exist",
             where=f"tokenizer.file: {path}",
-            next_step="check the path; in a configuration, it starts at CORPUSMILL_ROOT or the current folder",
+            next_step="check the path; a relative one starts at the current folder, or in a configuration at"
+            " CORPUSMILL_ROOT if it is set",
         )
     return path, path.read_bytes()
 

@@ -151,3 +151,14 @@ def test_output_below_an_input_of_the_current_folder_is_refused_with_another_roo
     before = files_of(tmp_path)
     assert run(tmp_path / "here", line) == 1
     assert {name: data for name, data in files_of(tmp_path).items() if "/work/" not in name} == before
+
+
+def test_dedup_expands_the_home_folder_in_each_of_its_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write_sources(tmp_path / "home", seed=1)
+    (tmp_path / "here").mkdir()
+    line = "dedup ~/data --minimum-bytes 100 --output ~/clean --work-folder ~/work --workers 1"
+    assert run(tmp_path / "here", line) == 0
+    assert (tmp_path / "home" / "clean" / "news.jsonl").is_file()
+    assert (tmp_path / "home" / "work").is_dir()
+    assert not list((tmp_path / "here").iterdir())

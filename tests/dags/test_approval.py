@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from corpusmill.schedule import ScheduleConfig
+from corpusmill_airflow.configurations import section_of_dataset
 from corpusmill_airflow.section import keep_section, section_of
 from tests.dags.conftest import dags_below
 from tests.dags.live import tiny
@@ -58,6 +59,18 @@ def test_section_of_a_plan_of_the_command_line_is_the_default(tmp_path: Path) ->
     assert section_of(tmp_path / "receipt.json") == ScheduleConfig()
 
 
+def test_section_of_a_dataset_is_that_of_its_file_or_else_of_its_last_plan(tmp_path: Path) -> None:
+    kept, own = ScheduleConfig(connections={"s3": "kept"}), {"connections": {"s3": "own"}}
+    receipt = tmp_path / "receipt.json"
+    keep_section(receipt, kept)
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(tiny("x", dag=own)))
+    (tmp_path / "broken.yaml").write_text("name: [")
+    (tmp_path / "misnamed.yaml").write_text(yaml.safe_dump(tiny("x", dag=own)))
+    assert section_of_dataset(tmp_path, "x", receipt) == ScheduleConfig(**own)
+    for name in ("broken", "misnamed", "unknown"):
+        assert section_of_dataset(tmp_path, name, receipt) == kept
+
+
 def test_form_of_build_dataset_leaves_the_approval_to_the_file(dagbag: Any) -> None:
     assert dagbag.dags["build_dataset"].params["approve_removal"] is None
     assert dagbag.dags["dataset__demo"].params["approve_removal"] is False
@@ -74,12 +87,14 @@ def test_approval_is_asked_for_by_every_dag_if_the_file_says_so(
     listed = {"path": "takedowns.jsonl", "copies": "also"}
     (tmp_path / "takedowns.jsonl").touch()
     (folder / "x.yaml").write_text(yaml.safe_dump(tiny("x", forget=listed, dag={"approve_removal": True})))
+    (folder / "free.yaml").write_text(yaml.safe_dump(tiny("free")))
     run_dag = dags_below(tmp_path, monkeypatch)
     ids = json.dumps("no document")
     for dag_id, form, approvals in (
         ("build_dataset", {"configuration": "x"}, ["approve_removal"]),
         ("build_dataset", {"configuration": "x", "name": "another"}, ["approve_removal"]),
         ("build_dataset", {"configuration": "x", "approve_removal": False}, []),
+        ("build_dataset", {"configuration": "free", "name": "x"}, ["approve_removal"]),
         ("reprocess_shard", {"dataset": "x"}, ["approve_removal"]),
         ("reprocess_shard", {"dataset": "another"}, ["approve_removal"]),
         ("forget_documents", {"configuration": "x", "ids": ids}, ["approve_forgetting", "approve_removal"]),

@@ -118,7 +118,7 @@ class LongLivedFolder(Compared):
         self.settings[self.current] = changed(self.settings[self.current], wanted)
         self.count("change settings")
 
-    change_other_settings = change_more_settings = change_settings  # three times as likely as any other edit
+    change_other_settings = change_more_settings = change_settings  # drawn three times as often
 
     @rule(wanted=some_changes, back=st.booleans())
     def try_settings_and_go_back(self, wanted: list[Change], back: bool) -> None:

@@ -18,6 +18,7 @@ from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.report.delivered import EncodedSummary
 from corpusmill.stages.graph import open_build
 from corpusmill.stages.summarize import summarize
+from corpusmill.stages.tokenize import locked
 from tests.system.corpus import configuration, lines_of
 from tests.tokens.vocabularies import GPT2, described, with_added, written
 
@@ -66,6 +67,15 @@ def test_locked_configuration_refuses_a_vocabulary_that_changed(config, tmp_path
     with pytest.raises(TokenizerError, match="the tokenizer differs from the one that the configuration is locked to"):
         run(*command, config)
     assert not (tmp_path / "outputs").exists()
+
+
+def test_configuration_locked_to_a_hub_tokenizer_that_names_another_says_that_it_is_locked(config) -> None:
+    """The lock's revision is none that somebody wrote beside a published encoding."""
+    lock = {"tokenizer_sha256": "0" * 64, "tokenizer_revision": "0123abcd"}
+    values = {**yaml.safe_load(config.read_text()), "tokenizer": {"name": "cl100k_base"}, "lock": lock}
+    config.write_text(yaml.safe_dump(values))
+    with pytest.raises(TokenizerError, match="differs from the one that the configuration is locked to"):
+        locked(load_config(config))
 
 
 def test_config_check_engine_whose_ids_would_differ_names_the_one_that_is_needed(config, tmp_path) -> None:
