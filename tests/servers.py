@@ -144,35 +144,50 @@ def http_server(answers: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.server_close()
 
 
+class _Listing(BaseHTTPRequestHandler):
+    """Answers without a log."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, body: str) -> None:
+        content = body.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def first_of_page(self, key: str) -> int:
+        """The number of the first object of the page that a query asks for."""
+        return int(parse_qs(urlsplit(self.path).query).get(key, ["0"])[0])
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def _key(number: int) -> str:
+    return f"data/part-{number:06d}.{'bin' if number % 10 else 'jsonl'}"
+
+
 @contextmanager
 def many_objects(count: int) -> Iterator[str]:
     """The address of an S3 server that lists `count` objects below data/; every tenth is called .jsonl, of its size."""
 
-    class Listing(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Listing(_Listing):
         def do_HEAD(self) -> None:
             self.send_response(404)
             self.end_headers()
 
         def do_GET(self) -> None:
-            first = int(parse_qs(urlsplit(self.path).query).get("continuation-token", ["0"])[0])
+            first = self.first_of_page("continuation-token")
             last = min(count, first + 1000)
             rows = "".join(
-                f"<Contents><Key>data/part-{number:06d}.{'bin' if number % 10 else 'jsonl'}</Key><Size>{number}</Size>"
+                f"<Contents><Key>{_key(number)}</Key><Size>{number}</Size>"
                 f"<ETag>&quot;{number:032x}&quot;</ETag></Contents>"
                 for number in range(first, last)
             )
             more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < count else ""
             end = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
-            body = f"<ListBucketResult><Name>corpus</Name>{rows}{end}</ListBucketResult>".encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
+            self.answer(f"<ListBucketResult><Name>corpus</Name>{rows}{end}</ListBucketResult>")
 
     with http_server(Listing) as endpoint:
         yield endpoint
@@ -182,29 +197,16 @@ def many_objects(count: int) -> Iterator[str]:
 def many_gcs_objects(count: int) -> Iterator[str]:
     """The address of a GCS server that lists the same objects by pages, which Google's emulator does not have."""
 
-    class Listing(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Listing(_Listing):
         def do_GET(self) -> None:
-            first = int(parse_qs(urlsplit(self.path).query).get("pageToken", ["0"])[0])
+            first = self.first_of_page("pageToken")
             last = min(count, first + 1000)
             rows = [
-                {
-                    "name": f"data/part-{number:06d}.{'bin' if number % 10 else 'jsonl'}",
-                    "size": str(number),
-                    "generation": str(number + 1),
-                }
+                {"name": _key(number), "size": str(number), "generation": str(number + 1)}
                 for number in range(first, last)
             ]
             more = {"nextPageToken": str(last)} if last < count else {}
-            body = json.dumps({"kind": "storage#objects", "items": rows, **more}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
+            self.answer(json.dumps({"kind": "storage#objects", "items": rows, **more}))
 
     with http_server(Listing) as endpoint:
         yield endpoint

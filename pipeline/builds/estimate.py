@@ -89,11 +89,11 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         sample, before = root / "sample", lines_before(config, plan.files(), drawn, tell=tell)
         if not write_sample(config, drawn, share, seed, sample, before):
             raise SourceError("the sample holds no line", next_step="raise estimate.sample_bytes")
-        _write_eighth(root / "sample", root / "eighth")
+        _write_eighth(sample, root / "eighth")
         sample_config = _of_part(config, any_rejected=True)
         tell("building an eighth of the sample, then all of it")
         eighth_has_text = _has_text(sample_config, root / "eighth", root / "cold")
-        build = _built(config if share == 1 else _of_part(config), root / "sample", root / "whole")
+        build = _built(config if share == 1 else _of_part(config), sample, root / "whole")
         paths = [listing.path_of[document.file.location] for document in drawn]
         shards = len(plan.shards) if is_shared(work) else None
         shown = _shown(config, _tokens_by_file(build), paths, share)
