@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+from corpusmill.kernels import inlined
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(64)
@@ -84,3 +87,14 @@ def _make_zero_high_bytes(_context: Any, _word: Any) -> Any:
 
 zero_high_bytes: Any = intrinsic(_make_zero_high_bytes)
 """int64 number of zero bytes above the highest non-zero one of `word` (uint64, not 0)."""
+
+
+@inlined
+def equal_bytes(first: Any, second: Any, length: Any) -> Any:
+    """Whether `length` bytes at two addresses (int64) are equal: all are compared, several words at a time."""
+    differing = np.uint64(0)
+    for k in range(0, length - 7, 8):
+        differing |= load_word(first + k) ^ load_word(second + k)
+    for k in range(length - length % 8, length):
+        differing |= np.uint64(load_byte(first + k) ^ load_byte(second + k))
+    return differing == np.uint64(0)

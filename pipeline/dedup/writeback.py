@@ -10,7 +10,8 @@ them), and the line count is otherwise unchanged.
 
 Every document's line is hashed and compared with the text shard's hash of it, so a source that changed since it was
 indexed is an error and not a wrong cut. Every line that `remove` writes is read again: an untouched line must still
-have that hash, and the text of a cut line is decoded for the account of kept texts.
+have that hash, and the text of a cut line is decoded for the account of kept texts: by a kernel if its bytes alone show
+which string that is (string_kernels.py), else by orjson. What cut the line takes no part in it.
 
 Price: one pass over the decompressed file; only lines that change are parsed. Memory is a few blocks, or four times the
 longest line if that is more.
@@ -28,9 +29,8 @@ from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.content_kernels import placed_sum, text_hashes
-from corpusmill.dedup.annotations import Annotation, annotate_lines, key_path, text_parts, with_edits
+from corpusmill.dedup.annotations import Annotation, annotate_lines, key_path, with_edits
 from corpusmill.documents.json_members import find_values
-from corpusmill.documents.json_strings import INSIDE_A_CHARACTER, find_places
 from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from corpusmill.documents.located import (
     LocatedBlock,
@@ -40,6 +40,7 @@ from corpusmill.documents.located import (
     read_located_blocks,
     read_text,
 )
+from corpusmill.documents.string_kernels import INSIDE_A_CHARACTER, UNPROVEN, find_places, read_edited
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import CorruptDataError
 
@@ -211,20 +212,32 @@ class _Account:
             lines = locate(written, line_ends, np.arange(len(line_ends)), first)
             same = lines.line_hashes() == indexed.line_hashes[first:end][stays]
             counts.documents_intact += int(np.count_nonzero(same[np.isin(stays, changed, invert=True)]))
-            kept = _texts_again(lines, stays, changed, self._options.text_field)
-            counts.documents_empty += sum(not text for text in kept)
-            texts[:, changed], sizes[changed] = text_parts(kept), list(map(len, kept))
+            texts[:, changed], sizes[changed] = _texts_again(block, changed, lines, stays, self._options.text_field)
+            counts.documents_empty += int(np.count_nonzero(sizes[changed] == 0))
         counts.text_bytes_out += int(sizes.sum())
         counts.kept_content += placed_sum(texts, self._unit, ordinals)
 
 
 def _texts_again(
-    lines: LocatedBlock, documents: NDArray[np.int64], changed: NDArray[np.int64], text_field: str
-) -> list[bytes]:
-    """The texts of the changed documents, decoded from `lines`, those of `documents`; b"" where one was dropped."""
-    spans = dict(zip(documents.tolist(), zip(lines.starts.tolist(), lines.ends.tolist(), strict=True), strict=True))
-    places = changed.tolist()
-    return [read_text(lines.data, spans[place], text_field) or b"" if place in spans else b"" for place in places]
+    block: LocatedBlock, changed: NDArray[np.int64], lines: LocatedBlock, written: NDArray[np.int64], text_field: str
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """(hashes, uint64 (2, n); bytes, int64 (n,)) of the texts of `changed` documents of a block, decoded from `lines`,
+    those of the documents `written`. A document that was dropped, or has no text, counts as an empty text.
+    """
+    spans = np.zeros((len(changed), 2), np.int64)
+    there = np.isin(changed, written)
+    rows, kept = np.searchsorted(written, changed[there]), changed[there]
+    places = np.column_stack([lines.starts[rows], lines.ends[rows]])
+    originals = np.column_stack([block.starts[kept], block.ends[kept]])
+    texts, spans[there] = read_edited(lines.data, places, block.data, originals, text_field)
+    (unproven,) = (spans[:, 0] == UNPROVEN).nonzero()
+    if len(unproven):
+        again = places[np.searchsorted(kept, changed[unproven])].tolist()
+        parsed = [read_text(lines.data, (start, end), text_field) or b"" for start, end in again]
+        bounds = len(texts) + np.cumsum([0, *map(len, parsed)])
+        spans[unproven] = np.column_stack([bounds[:-1], bounds[1:]])
+        texts = np.concatenate([texts, np.frombuffer(b"".join(parsed), np.uint8)])
+    return text_hashes(texts, *spans.T.astype(np.uint64)), spans[:, 1] - spans[:, 0]
 
 
 def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> _Documents:
@@ -294,7 +307,7 @@ def _cuts(
     text_bytes = documents.text_bytes[block.first_document + places]
     texts_begin = np.cumsum(text_bytes + 1) - (text_bytes + 1)  # back to back, a closing quote behind each
     offsets = documents.ranges[rows] + np.repeat(texts_begin, counts)[:, None]
-    cuts = find_places(block.data, spans.tolist(), offsets.ravel()).reshape(-1, 2)
+    cuts = find_places(block.data, spans, offsets.ravel()).reshape(-1, 2)
     (inside,) = (cuts == INSIDE_A_CHARACTER).any(axis=1).nonzero()
     if len(inside):
         place = places[np.searchsorted(np.cumsum(counts), inside[0], side="right")]

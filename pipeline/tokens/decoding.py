@@ -28,9 +28,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
-from corpusmill.kernels import inlined, kernel
+from corpusmill.kernels import kernel
 from corpusmill.tokens.references import Reference
-from corpusmill.words import load_byte, load_word, prefetch
+from corpusmill.words import equal_bytes, load_byte, prefetch
 
 ENTRY_BYTES = 16
 SHORT_BYTES = ENTRY_BYTES - 1  # tokens of at most this many bytes fit in an entry: 99.7 % of English text
@@ -175,7 +175,7 @@ def _first_difference(
             if place < end:
                 number = np.uint64(tokens[place])
                 length = lengths[number]
-                if length < 0 or at + length > stop or not _equal(at, spelled + starts[number], length):
+                if length < 0 or at + length > stop or not equal_bytes(at, spelled + starts[number], length):
                     return i
                 at += length
                 place += one
@@ -204,14 +204,3 @@ def _make_with_differing(_context: Any, _differing: Any, _first: Any, _second: A
 
 _with_differing: Any = intrinsic(_make_with_differing)
 """The bits of `differing`, and those in which the 16 bytes at two addresses differ where the mask has ones."""
-
-
-@inlined
-def _equal(first: Any, second: Any, length: Any) -> Any:
-    """Whether `length` bytes at two addresses are equal: all are compared, several words at a time."""
-    differing = np.uint64(0)
-    for k in range(0, length - 7, 8):
-        differing |= load_word(first + k) ^ load_word(second + k)
-    for k in range(length - length % 8, length):
-        differing |= np.uint64(load_byte(first + k) ^ load_byte(second + k))
-    return differing == np.uint64(0)

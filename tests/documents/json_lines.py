@@ -88,3 +88,19 @@ def files(draw: st.DrawFn) -> bytes:
     line = st.one_of(objects().map(lambda pair: pair[0]), st.sampled_from(BROKEN_LINES))
     mark = draw(st.sampled_from([b"", b"", b"\xef\xbb\xbf"]))
     return mark + b"\n".join(draw(st.lists(line, max_size=8))) + draw(st.sampled_from([b"", b"\n"]))
+
+
+CHARACTERS = ["a", " ", '"', "\\", "/", "\n", "\0", "\x7f", "é", "中", "😀", "\U0010ffff", "\ud7ff", "\ue000"]
+
+
+def written(characters: list[tuple[str, int]]) -> tuple[bytes, list[tuple[int, int]]]:
+    """(a JSON string of these, each written in one of three ways; [(place in its UTF-8, place in the JSON)])."""
+    line, places, size = b'"', [], 0
+    for character, way in characters:
+        places.append((size, len(line)))
+        short = json.dumps(character, ensure_ascii=False)[1:-1]
+        units = character.encode("utf-16-be")
+        escaped = "".join(f"\\u{int.from_bytes(units[i : i + 2]):04x}" for i in range(0, len(units), 2))
+        line += [short, escaped, escaped.upper().replace("\\U", "\\u")][way].encode()
+        size += len(character.encode())
+    return line + b'"', [*places, (size, len(line))]

@@ -4,15 +4,14 @@ import json
 import sys
 import threading
 
-import numpy as np
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.documents.json_members import MOST_LEVELS, find_value, insert_place, is_json
-from corpusmill.documents.json_strings import INSIDE_A_CHARACTER, PIECE_BYTES, PIECES_BYTES, decode, find_places
-from tests.documents.json_lines import BROKEN_LINES, changed_lines, objects
+from corpusmill.documents.json_strings import PIECE_BYTES, decode
+from tests.documents.json_lines import BROKEN_LINES, CHARACTERS, changed_lines, objects, written
 from tests.oracles.documents import member_spans
 
 KEYS = st.sampled_from(["text", "", "id", "téxt", "😀", '"text"', "a\\b", "a\nb", "no"])
@@ -107,22 +106,6 @@ def test_is_json_broken_lines_are_what_orjson_says(line: bytes) -> None:
     assert is_json(line) == is_orjson(line)
 
 
-CHARACTERS = ["a", " ", '"', "\\", "/", "\n", "\0", "\x7f", "é", "中", "😀", "\U0010ffff", "\ud7ff", "\ue000"]
-
-
-def written(characters: list[tuple[str, int]]) -> tuple[bytes, list[tuple[int, int]]]:
-    """(a JSON string of these, each written in one of three ways; [(place in its UTF-8, place in the JSON)])."""
-    line, places, size = b'"', [], 0
-    for character, way in characters:
-        places.append((size, len(line)))
-        short = json.dumps(character, ensure_ascii=False)[1:-1]
-        units = character.encode("utf-16-be")
-        escaped = "".join(f"\\u{int.from_bytes(units[i : i + 2]):04x}" for i in range(0, len(units), 2))
-        line += [short, escaped, escaped.upper().replace("\\U", "\\u")][way].encode()
-        size += len(character.encode())
-    return line + b'"', [*places, (size, len(line))]
-
-
 @given(
     characters=st.lists(st.tuples(st.sampled_from(CHARACTERS), st.integers(0, 2)), max_size=60),
     piece_bytes=st.sampled_from([18, 19, 31, PIECE_BYTES]),
@@ -131,41 +114,13 @@ def written(characters: list[tuple[str, int]]) -> tuple[bytes, list[tuple[int, i
 def test_strings_of_any_style_in_pieces_of_any_size_equal_json(
     characters: list[tuple[str, int]], piece_bytes: int, around: bytes
 ) -> None:
-    line, places = written(characters)
+    line, _ = written(characters)
     text = json.loads(line).encode()
     data, start, end = around + line + around, len(around), len(around) + len(line)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("corpusmill.documents.json_strings.PIECE_BYTES", piece_bytes)
         assert decode(data, start, end) == text
         assert decode(memoryview(data), start, end) == text
-        actual = find_places(data, [(start, end)], np.arange(len(text) + 1))
-    where = dict(places)
-    assert actual.tolist() == [
-        start + where[place] if place in where else INSIDE_A_CHARACTER for place in range(len(text) + 1)
-    ]
-
-
-@given(
-    strings=st.lists(
-        st.lists(st.tuples(st.sampled_from(CHARACTERS), st.integers(0, 2)), max_size=12), min_size=1, max_size=9
-    ),
-    pieces_bytes=st.sampled_from([1, 30, PIECES_BYTES]),
-)
-def test_places_in_strings_together_are_those_in_each(strings: list[list[tuple[str, int]]], pieces_bytes: int) -> None:
-    data, spans, places, size = b"\\", [], [], 0
-    for characters in strings:
-        line, own = written(characters)
-        spans.append((len(data), len(data) + len(line)))
-        places += [(size + decoded, len(data) + place) for decoded, place in own]
-        data, size = data + line + b'\\"', places[-1][0] + 1
-    where = dict(places)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("corpusmill.documents.json_strings.PIECE_BYTES", 18)
-        patch.setattr("corpusmill.documents.json_strings.PIECES_BYTES", pieces_bytes)
-        assert find_places(data, spans, np.arange(size)).tolist() == [
-            where.get(place, INSIDE_A_CHARACTER) for place in range(size)
-        ]
-        assert find_places(data, spans, np.array(list(where))).tolist() == list(where.values())
 
 
 @pytest.mark.parametrize("piece_bytes", [18, PIECE_BYTES])
