@@ -1,30 +1,34 @@
 """How much of a build's CPU accounts of content, decoding every document and digests on opening take (aim: 4 %).
 
-One build in one process, everything on: deduplication with writeback, four formats. CPU seconds of each mechanism are
-measured where it is called, without those of another one inside it, against all CPU seconds of the build.
-`python benchmarks/content_accounts.py CORPUS_FOLDER`
+The whole build of whole_build.py, everything on, by the command with one worker and with two. CPU seconds of each
+mechanism are measured where it is called, in every process, without those of another one inside it, against all CPU
+seconds of the command. Medians of rounds, after one that is not counted.
+
+    python benchmarks/content_accounts.py CORPUS_FOLDER SCRATCH_FOLDER
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
+import os
 import shutil
-import statistics
-import tempfile
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from dedup_memory import write_corpus
 from results import write_result
-
-from corpusmill.builds.local import build_dataset
-from corpusmill.config import check_config
-from corpusmill.tokens.tokenizer import _loaded
+from whole_build import GIGABYTES, WORKERS, measured
 
 ROUNDS = 3
+FOLDER = "ACCOUNTS_FOLDER"  # in a build's processes: where each of them writes what it has spent
 # (module, name) of every function through which a stage reaches a mechanism
 MECHANISMS = {
     "content sums": [
@@ -52,24 +56,26 @@ MECHANISMS = {
     ],
     "digests on opening": [("corpusmill.ledger.blocks", "Blocks.open")],
 }
-SPENT: dict[str, float] = {}
+SPENT: Counter[str] = Counter()
 
 
 def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, adding its CPU seconds to SPENT[name], without those of other timed functions that it calls."""
 
+    @functools.wraps(function)
     def run(*arguments: Any, **named: Any) -> Any:
-        inner, began = sum(SPENT.values()), time.process_time()
+        inner, began = SPENT.total(), time.thread_time()
         try:
             return function(*arguments, **named)
         finally:
-            seconds = time.process_time() - began
-            SPENT[name] = SPENT.get(name, 0.0) + seconds - (sum(SPENT.values()) - inner)
+            seconds = time.thread_time() - began
+            SPENT[name] += seconds - (SPENT.total() - inner)  # type: ignore[assignment]
 
     return run
 
 
 def instrument() -> None:
+    """Measure the mechanisms in this process, which notes after each step what it has spent by then."""
     for mechanism, functions in MECHANISMS.items():
         for module, name in functions:
             holder: Any = importlib.import_module(module)
@@ -78,47 +84,59 @@ def instrument() -> None:
                 holder = getattr(holder, part)
             setattr(holder, attribute, timed(mechanism, getattr(holder, attribute)))
 
+    from corpusmill.engine.running import RunnableBuild
 
-def configuration(root: Path, corpus: str) -> dict[str, Any]:
-    return {
-        "name": "accounts",
-        "source": {"paths": [corpus], "shard_bytes": "8MB"},
-        "dedup": {"mode": "remove", "minimum_bytes": 500, "writeback": True},
-        "tokenizer": {"name": "cl100k_base"},
-        "shuffle": {"seed": 1},
-        "exports": {"webdataset": {}, "numpy": {"tokens_per_shard": 5_000_000}, "megatron": {}, "nanoset": {}},
-        "destinations": [{"path": str(root / "outputs")}],
-        "work_folder": str(root / "work"),
-    }
+    run_step = RunnableBuild.run
+
+    @functools.wraps(run_step)
+    def run(*arguments: Any, **named: Any) -> Any:
+        try:
+            return run_step(*arguments, **named)
+        finally:
+            Path(os.environ[FOLDER], f"{os.getpid()}.json").write_text(json.dumps(SPENT))
+
+    RunnableBuild.run = run  # type: ignore[method-assign]
 
 
-def build_once(corpus: str) -> float:
-    """CPU seconds of a whole build, which loads its tokenizer itself."""
-    _loaded.cache_clear()
-    root = Path(tempfile.mkdtemp(prefix="accounts-"))
-    began = time.process_time()
-    build_dataset(check_config(configuration(root, corpus), where="benchmark"), workers=1)
-    seconds = time.process_time() - began
-    shutil.rmtree(root)
-    return seconds
+def build_once(corpus: Path, scratch: Path, workers: int) -> dict[str, Any]:
+    """The CPU seconds of the command, and each mechanism's share of them."""
+    spent: Counter[str] = Counter()
+    scratch.mkdir()
+    os.environ[FOLDER] = str(scratch)
+    cpu = measured(corpus, scratch / "build", [sys.executable, __file__], workers)["cpu_seconds"]
+    for path in scratch.glob("*.json"):
+        spent.update(json.loads(path.read_text()))
+    shares = {name: round(seconds / cpu, 4) for name, seconds in sorted(spent.items())}
+    return {"cpu_seconds": cpu, "shares": shares, "share": round(spent.total() / cpu, 4)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("corpus")
-    corpus = parser.parse_args().corpus
-    build_once(corpus)  # compiles the kernels and fills the page cache
-    instrument()
-    rounds = []
-    for _ in range(ROUNDS):
-        SPENT.clear()
-        total = build_once(corpus)
-        spent = {name: round(seconds / total, 4) for name, seconds in sorted(SPENT.items())}
-        rounds.append({"cpu_seconds": round(total, 2), "shares": spent, "share": round(sum(spent.values()), 4)})
-    figures = {"rounds": rounds, "median_share": round(statistics.median(item["share"] for item in rounds), 4)}
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("scratch", type=Path)
+    arguments = parser.parse_args()
+    arguments.scratch.mkdir(parents=True)
+    corpus = arguments.scratch / "corpus"
+    write_corpus(arguments.corpus, corpus, GIGABYTES)
+    rounds: dict[int, list[dict[str, Any]]] = {workers: [] for workers in WORKERS}
+    for number in range(ROUNDS + 1):
+        for workers, builds in rounds.items():
+            builds.append(build_once(corpus, arguments.scratch / f"{number}-{workers}", workers))
+    figures = {
+        f"workers_{workers}": {"median_share": median([build["share"] for build in builds[1:]]), "rounds": builds[1:]}
+        for workers, builds in rounds.items()
+    }
     print(json.dumps(figures, indent=1))
     print(write_result("content_accounts", "share of CPU of content sums, decoding, digests on opening", figures))
+    shutil.rmtree(arguments.scratch)
 
 
-if __name__ == "__main__":
+if __name__ == "__mp_main__":  # in a worker of the command below
+    instrument()
+elif __name__ == "__main__" and FOLDER in os.environ:
+    from corpusmill.cli import main as command
+
+    instrument()
+    command()
+elif __name__ == "__main__":
     main()

@@ -39,12 +39,12 @@ import gc, sys, time
 import corpusmill.builds.loaded, corpusmill.builds.local, corpusmill.builds.preflight
 import corpusmill.export.nanoset, corpusmill.export.numpy_shards
 from pathlib import Path
-from corpusmill.cli import GARBAGE_THRESHOLD
+from corpusmill.builds.processes import collect_seldom
 from corpusmill.builds.plan import require_same_code
 from corpusmill.stages.graph import open_build
 import corpusmill.stages.layout
 stage, task = sys.argv[2:]
-gc.set_threshold(GARBAGE_THRESHOLD)  # as every command does
+collect_seldom()  # as every command does
 began = time.process_time()
 require_same_code(Path(sys.argv[1]))
 build = open_build(sys.argv[1])

@@ -2,7 +2,11 @@
 
 Everything on: deduplication, writeback, four formats, a verified delivery to a folder. The corpus is the sample three
 times under other ids, one word in a hundred changed. CPU of all processes of the build (cgroup v1 cpuacct), compiled
-modules, the second run of two.
+modules; medians of rounds of a build with one worker, one with two and the parts, after a round that is not counted.
+
+Before each of them memory is taken and given back: a virtual machine gets memory from its host as it is first touched,
+which took up to 8 s of a build's CPU, and a quarter of that in another hour. Nothing is deleted between rounds: for a
+minute ext4 passes over the inodes of deleted files one by one when it makes new ones.
 
     python benchmarks/whole_build.py CORPUS_FOLDER SCRATCH_FOLDER
 """
@@ -16,7 +20,10 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -26,7 +33,14 @@ from parts import parts
 from results import write_result
 
 GIGABYTES = 0.4
-WORKERS = 2
+WORKERS = (1, 2)
+ROUNDS = 3
+TOUCHED_BYTES = 8 << 30  # more than a build writes and holds
+
+
+def touch_memory() -> None:
+    os.sync()
+    subprocess.run([sys.executable, "-c", f"bytearray(b'1') * {TOUCHED_BYTES}"], check=True)
 
 
 def configuration(corpus: Path, scratch: Path) -> dict[str, Any]:
@@ -42,13 +56,24 @@ def configuration(corpus: Path, scratch: Path) -> dict[str, Any]:
     }
 
 
-def run(scratch: Path) -> dict[str, Any]:
-    """Build once; wall seconds, CPU seconds of all its processes, and those of each stage's steps (wall)."""
-    for name in ("work", "outputs"):
-        shutil.rmtree(scratch / name, ignore_errors=True)
+def run(corpus: Path, scratch: Path, workers: int) -> dict[str, Any]:
+    """Build once in `scratch`, which must not be there; see measured. Also its steps' seconds by stage."""
+    figures = measured(corpus, scratch, [sys.executable, "-m", "corpusmill.cli"], workers)
+    stages: dict[str, float] = {}
+    for path in (scratch / "work").glob("*/*/*/receipt.json"):
+        receipt = json.loads(path.read_bytes())
+        stages[receipt["stage"]] = round(stages.get(receipt["stage"], 0) + receipt["seconds"], 2)
+    return {**figures, "stages": stages}
+
+
+def measured(corpus: Path, scratch: Path, program: list[str], workers: int) -> dict[str, Any]:
+    """Wall, CPU and system seconds of all processes of a build by a `program` like the command."""
+    scratch.mkdir()
+    (scratch / "whole.yaml").write_text(yaml.safe_dump(configuration(corpus, scratch)))
+    touch_memory()
     group = CPU_GROUPS / f"whole-build-{os.getpid()}"
     group.mkdir()
-    command = [sys.executable, "-m", "corpusmill.cli", "build", str(scratch / "whole.yaml"), "--workers", str(WORKERS)]
+    command = [*program, "build", str(scratch / "whole.yaml"), "--workers", str(workers)]
     began = time.monotonic()
     try:
         subprocess.run(
@@ -61,17 +86,8 @@ def run(scratch: Path) -> dict[str, Any]:
         while (group / "cgroup.procs").read_text():  # the server of workers ends after the command
             time.sleep(0.1)
         group.rmdir()
-    stages: dict[str, float] = {}
-    for path in (scratch / "work").glob("*/*/*/receipt.json"):
-        receipt = json.loads(path.read_bytes())
-        stages[receipt["stage"]] = round(stages.get(receipt["stage"], 0) + receipt["seconds"], 2)
     system = int(ticks["system"]) / os.sysconf("SC_CLK_TCK")
-    return {
-        "wall_seconds": round(seconds, 1),
-        "cpu_seconds": round(cpu, 1),
-        "system_seconds": round(system, 1),
-        "stages": stages,
-    }
+    return {"wall_seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1), "system_seconds": round(system, 1)}
 
 
 def main() -> None:
@@ -79,23 +95,34 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("scratch", type=Path)
     arguments = parser.parse_args()
-    arguments.scratch.mkdir(parents=True)
-    corpus = arguments.scratch / "corpus"
+    scratch = arguments.scratch
+    scratch.mkdir(parents=True)
+    corpus = scratch / "corpus"
     text_bytes = write_corpus(arguments.corpus, corpus, GIGABYTES)
-    (arguments.scratch / "whole.yaml").write_text(yaml.safe_dump(configuration(corpus, arguments.scratch)))
-    runs = [run(arguments.scratch) for _ in range(2)]
-    kept = sorted((arguments.scratch / "outputs" / "whole" / "latest" / "documents").iterdir())
-    unavoidable, whole = parts(sorted(corpus.iterdir()), kept, arguments.scratch / "parts"), runs[-1]
-    figures = {
+    builds: dict[int, list[dict[str, Any]]] = {workers: [] for workers in WORKERS}
+    unavoidable = []
+    for number in range(ROUNDS + 1):
+        for workers, runs in builds.items():
+            runs.append(run(corpus, scratch / f"{number}-{workers}", workers))
+        kept = sorted((scratch / f"{number}-{WORKERS[0]}" / "outputs" / "whole" / "latest" / "documents").iterdir())
+        touch_memory()
+        with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+            sources = sorted(corpus.iterdir())
+            unavoidable.append(alone.submit(parts, sources, kept, scratch / f"{number}-parts").result())
+    together = median([sum(seconds.values()) for seconds in unavoidable[1:]])
+    figures: dict[str, Any] = {
         "text_bytes": text_bytes,
-        "build": whole,
-        "parts": unavoidable,
-        "parts_together": round(sum(unavoidable.values()), 1),
-        "cpu_to_that_of_its_parts": round(whole["cpu_seconds"] / sum(unavoidable.values()), 2),
+        "parts": {name: median([seconds[name] for seconds in unavoidable[1:]]) for name in unavoidable[0]},
+        "parts_together": round(together, 1),
     }
+    for workers, runs in builds.items():
+        cpu = median([build["cpu_seconds"] for build in runs[1:]])
+        medians = {key: median([build[key] for build in runs[1:]]) for key in runs[0] if key != "stages"}
+        ratio = round(cpu / together, 2)
+        figures[f"workers_{workers}"] = {**medians, "cpu_to_that_of_its_parts": ratio, "rounds": runs[1:]}
     print(json.dumps(figures, indent=1))
     print(write_result("whole_build", (__doc__ or "").split("\n\n", maxsplit=1)[0], figures))
-    shutil.rmtree(arguments.scratch)
+    shutil.rmtree(scratch)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import logging
 import os
 import sys
@@ -13,10 +12,10 @@ from typing import NoReturn
 from corpusmill.errors import CorpusmillError, PermanentError, TransientError
 from corpusmill.installed import worker_required
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here uses them, and numpy's wait busily as it is loaded
 with worker_required():
+    from corpusmill.builds.processes import collect_seldom
     from corpusmill.commands import app
-
-GARBAGE_THRESHOLD = 50_000  # objects; at Python's 700, garbage collection takes a tenth of a small job's time
 
 # What a path that someone typed may cause; others, such as EIO or those of a step's own work, keep their traceback.
 OF_PATHS = {
@@ -27,7 +26,7 @@ OF_PATHS = {
 
 def main() -> None:
     """Run a command; our errors, and those of paths that cannot be used, are messages, not tracebacks."""
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    collect_seldom()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
         with worker_required():

@@ -69,7 +69,7 @@ MAY_IMPORT = {
     "api": "builds config datasets engine lineage stages training",
     "commands": "api builds config datasets decontamination difference documents engine errors export forgetting"
     " in_order lineage mirrored mixture report reshuffle stages steps tokens training verify version work_folder",
-    "cli": "commands errors installed",
+    "cli": "builds commands errors installed",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from corpusmill.builds.plan import plan_dataset, require_same_code
-from corpusmill.builds.processes import WorkerLostError
+from corpusmill.builds.processes import WorkerLostError, collect_seldom
 from corpusmill.builds.progress import RunProgress
 from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.claim import claimed
@@ -269,6 +269,7 @@ def _opened(plan_receipt: str) -> RunnableBuild:
 
 
 def _begin_worker() -> None:
+    collect_seldom()
     threading.Thread(target=_end_with_build, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
 

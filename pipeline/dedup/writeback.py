@@ -210,8 +210,9 @@ class _Account:
         stays = np.delete(np.arange(len(sizes)), dropped)
         if self._options.mode == "remove" and len(stays) == len(line_ends):  # otherwise the balance of documents fails
             lines = locate(written, line_ends, np.arange(len(line_ends)), first)
-            same = lines.line_hashes() == indexed.line_hashes[first:end][stays]
-            counts.documents_intact += int(np.count_nonzero(same[np.isin(stays, changed, invert=True)]))
+            intact = np.isin(stays, changed, invert=True)
+            same = lines.line_hashes(intact) == indexed.line_hashes[first:end][stays[intact]]
+            counts.documents_intact += int(np.count_nonzero(same))
             texts[:, changed], sizes[changed] = _texts_again(block, changed, lines, stays, self._options.text_field)
             counts.documents_empty += int(np.count_nonzero(sizes[changed] == 0))
         counts.text_bytes_out += int(sizes.sum())

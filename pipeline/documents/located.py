@@ -47,10 +47,10 @@ class LocatedBlock:
     def end_document(self) -> int:
         return self.first_document + len(self.lines)
 
-    def line_hashes(self) -> NDArray[np.uint64]:
-        """uint64 (documents,): the line hashes, as in DocumentBatch."""
-        data = np.frombuffer(self.data, np.uint8)
-        hashes: NDArray[np.uint64] = text_hashes(data, self.starts.astype(np.uint64), self.ends.astype(np.uint64))[0]
+    def line_hashes(self, documents: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.uint64]:
+        """uint64 (documents,): the line hashes of all or some, as in DocumentBatch."""
+        starts, ends = (places[documents].astype(np.uint64) for places in (self.starts, self.ends))
+        hashes: NDArray[np.uint64] = text_hashes(np.frombuffer(self.data, np.uint8), starts, ends)[0]
         return hashes
 
 

@@ -23,7 +23,7 @@ INSIDE_A_CHARACTER = -1
 UNPROVEN = -1
 
 _ESCAPE_BYTES = 6  # \u00e9; a surrogate pair is two such escapes
-_U, _COLON, _SPACE = ord("u"), ord(":"), ord(" ")
+_U, _COLON, _SPACE, _BRACE = ord("u"), ord(":"), ord(" "), ord("}")
 _NO_HEX = -1
 _SIMPLE = np.zeros(256, np.int64)  # what a backslash and each byte stand for; 0 for none
 _SIMPLE[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
@@ -58,7 +58,7 @@ def read_edited(
 
     A span is (UNPROVEN, UNPROVEN) unless bytes alone show that any reader reads this text: outside the string no
     backslash, the key in quotes once, a colon behind it; before and behind the string the original's bytes, and in the
-    original a string between the two. Whether a text is UTF-8 is not checked.
+    original a string between the two, unless it is the object's last member. Whether a text is UTF-8 is not checked.
     """
     after, before = _inside(data, lines), _inside(original, original_lines)
     name = np.frombuffer(orjson.dumps(key), np.uint8)
@@ -237,6 +237,13 @@ def _closing_quote(address: Any, start: Any, end: Any) -> Any:
     return end
 
 
+@inlined
+def _ends_the_object(address: Any, at: Any, end: Any) -> Any:
+    """Whether a brace is all that follows: behind the string of an object's member, that is valid."""
+    at = _skip_blank(address, at, end)
+    return at < end and load_byte(address + at) == _BRACE and _skip_blank(address, at + 1, end) == end
+
+
 @kernel
 def _read_edited(
     address: Any, original: Any, name: Any, name_bytes: Any, lines: Any, original_lines: Any, simple: Any,
@@ -263,7 +270,10 @@ def _read_edited(
         if (
             equal_bytes(address + start, original + first, before_bytes)
             and equal_bytes(address + closing, original + closed, behind_bytes)
-            and _closing_quote(original, first + before_bytes, last) == closed
+            and (
+                _ends_the_object(address, closing + 1, end)
+                or _closing_quote(original, first + before_bytes, last) == closed
+            )
         ):
             spans[i, 0], spans[i, 1] = to, stop
             to = stop

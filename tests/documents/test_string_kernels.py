@@ -155,10 +155,10 @@ def test_read_edited_line_that_bytes_alone_do_not_prove_gives_nothing(line: byte
     [
         (b'{"text": "ab", "n": 1}', b'{"text": "ab", "n": 2}'),
         (b'{"text": "ab", "n": 1}', b'{"text" : "ab", "n": 1}'),
-        (b'{"text": "abf"}', b'{"text": "abc", "b": "def"}'),
+        (b'{"text": "abf", "c": 1}', b'{"text": "abc", "b": "def", "c": 1}'),
         (b'{"text": "abc"b": "def"}', b'{"text": "abc", "b": "def"}'),
-        (b'{"text": "a"}', b'{"text": 12345}'),
-        (b'{"text": "ab"}', b'{"text": "a}'),
+        (b'{"text": "a", "b": 1}', b'{"text": 12345, "b": 1}'),
+        (b'{"text": "ab"', b'{"text": "'),
         (b'{"text": "ab"}', b'{"text": "'),
     ],
 )
