@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.content_kernels import placed_sum, text_hashes
-from corpusmill.dedup.annotations import Annotation, annotate_lines, key_path, with_edits
+from corpusmill.dedup.annotations import Annotation, annotate_lines, key_path, text_parts, with_edits
 from corpusmill.documents.json_members import find_values
 from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from corpusmill.documents.located import (
@@ -220,25 +220,26 @@ class _Account:
 
 
 def _texts_again(
-    block: LocatedBlock, changed: NDArray[np.int64], lines: LocatedBlock, written: NDArray[np.int64], text_field: str
+    block: LocatedBlock, changed: NDArray[np.int64], lines: LocatedBlock, stays: NDArray[np.int64], text_field: str
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """(hashes, uint64 (2, n); bytes, int64 (n,)) of the texts of `changed` documents of a block, decoded from `lines`,
-    those of the documents `written`. A document that was dropped, or has no text, counts as an empty text.
+    those of the documents that stay. A document that was dropped, or has no text, counts as an empty text.
     """
     spans = np.zeros((len(changed), 2), np.int64)
-    there = np.isin(changed, written)
-    rows, kept = np.searchsorted(written, changed[there]), changed[there]
+    there = np.isin(changed, stays)
+    rows, kept = np.searchsorted(stays, changed[there]), changed[there]
     places = np.column_stack([lines.starts[rows], lines.ends[rows]])
     originals = np.column_stack([block.starts[kept], block.ends[kept]])
     texts, spans[there] = read_edited(lines.data, places, block.data, originals, text_field)
     (unproven,) = (spans[:, 0] == UNPROVEN).nonzero()
+    spans[unproven] = 0
+    hashes, sizes = text_hashes(texts, *spans.T.astype(np.uint64)), spans[:, 1] - spans[:, 0]
     if len(unproven):
+        del texts  # before a long line is parsed
         again = places[np.searchsorted(kept, changed[unproven])].tolist()
         parsed = [read_text(lines.data, (start, end), text_field) or b"" for start, end in again]
-        bounds = len(texts) + np.cumsum([0, *map(len, parsed)])
-        spans[unproven] = np.column_stack([bounds[:-1], bounds[1:]])
-        texts = np.concatenate([texts, np.frombuffer(b"".join(parsed), np.uint8)])
-    return text_hashes(texts, *spans.T.astype(np.uint64)), spans[:, 1] - spans[:, 0]
+        hashes[:, unproven], sizes[unproven] = text_parts(parsed), list(map(len, parsed))
+    return hashes, sizes
 
 
 def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> _Documents:

@@ -1,7 +1,7 @@
 """Strings of raw JSON: their UTF-8 values.
 
 A string is `data[start:end]`, quotes included, with valid escapes. Long strings are read in pieces, so memory is a few
-times `PIECES_BYTES` beside the result: as Python's `str`, a text with one emoji takes four times its bytes.
+times `PIECE_BYTES` beside the result: as Python's `str`, a text with one emoji takes four times its bytes.
 """
 
 from __future__ import annotations

@@ -159,11 +159,49 @@ def test_read_edited_line_that_bytes_alone_do_not_prove_gives_nothing(line: byte
         (b'{"text": "abc"b": "def"}', b'{"text": "abc", "b": "def"}'),
         (b'{"text": "a", "b": 1}', b'{"text": 12345, "b": 1}'),
         (b'{"text": "ab"', b'{"text": "'),
+        (b'{"text": "abf"}', b'{"text": "abc", "b": "def"}'),
+        (b'{"m": {"text": "a"}', b'{"m": {"text": "a"}, "text": "b"}'),
+        (b'{"m": [{"text": "a"}', b'{"m": [{"text": "a"}], "te\\u0078t": "b"}'),
         (b'{"text": "ab"}', b'{"text": "'),
     ],
 )
 def test_read_edited_line_with_other_bytes_outside_of_its_text_gives_nothing(line: bytes, original: bytes) -> None:
     assert texts_of([line], [original], "text") == [None]
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "original"),
+    [
+        (",", b'{"a":"b",":":1,",":"t"}', b'{"a":"b",":":1,",":"t"}'),
+        (":", b'{"a":":","}', b'{"a":":","\\u003a":"v"}'),
+        ("", b'{"b":{"":"a"}', b'{"b":{"":""},"":"a"}'),
+    ],
+)
+def test_read_edited_key_in_quotes_that_are_none_of_a_key_gives_nothing(key: str, line: bytes, original: bytes) -> None:
+    assert texts_of([line], [original], key) == [None]
+
+
+@given(
+    line=objects(), at=st.integers(0, 80), removed=st.integers(1, 40), key=st.sampled_from(["text", ",", ":", "", "}"])
+)
+def test_read_edited_line_of_any_style_that_was_cut_gives_nothing_or_what_json_reads(
+    line: tuple[bytes, str], at: int, removed: int, key: str
+) -> None:
+    original = line[0]
+    if as_json_reads(original, key) is not None:
+        (text,) = texts_of([original[:at] + original[at + removed :]], [original], key)
+        assert is_right(text, original[:at] + original[at + removed :], key)
+
+
+@pytest.mark.parametrize("offsets", [[-1], [-(10**12), 0], [2, 1]])
+def test_find_places_offsets_that_descend_or_are_negative_are_an_error(offsets: list[int]) -> None:
+    with pytest.raises(IndexError, match="descend, or are negative"):
+        find_places(b'"abc"', np.array([(0, 5)]), np.array(offsets))
+
+
+def test_read_edited_other_number_of_originals_is_an_error() -> None:
+    with pytest.raises(IndexError, match="2 lines, 1 originals"):
+        read_edited(b"abc", np.array([(0, 3)] * 2), b"abc", np.array([(0, 3)]), "text")
 
 
 @pytest.mark.parametrize("span", [(0, 4), (2, 1), (-1, 2)])
