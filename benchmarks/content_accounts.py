@@ -75,7 +75,10 @@ def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def instrument() -> None:
-    """Measure the mechanisms in this process, which notes after each step what it has spent by then."""
+    """Measure the mechanisms in this process, which notes after each step what it has spent by then. What numba loads
+    with a process's first kernel, whichever that is, is not theirs.
+    """
+    importlib.import_module("corpusmill.builds.loaded")
     for mechanism, functions in MECHANISMS.items():
         for module, name in functions:
             holder: Any = importlib.import_module(module)
