@@ -4,9 +4,9 @@ Everything on: deduplication, writeback, four formats, a verified delivery to a 
 times under other ids, one word in a hundred changed. CPU of all processes of the build (cgroup v1 cpuacct), compiled
 modules; medians of rounds of a build with one worker, one with two and the parts, after a round that is not counted.
 
-Before each of them memory is taken and given back: a virtual machine gets memory from its host as it is first touched,
-which took up to 8 s of a build's CPU, and a quarter of that in another hour. Nothing is deleted between rounds: for a
-minute ext4 passes over the inodes of deleted files one by one when it makes new ones.
+Before each run, memory is allocated, written and freed: a virtual machine gets memory from its host when it is first
+touched, which added 6 to 9 s to a build's 17 s of CPU. Nothing is deleted between rounds: ext4 does not reuse the inode
+of a file deleted in the last minute, and skips them one by one.
 
     python benchmarks/whole_build.py CORPUS_FOLDER SCRATCH_FOLDER
 """

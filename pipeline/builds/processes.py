@@ -1,4 +1,4 @@
-"""What processes of ours do alike: end with the one that started them, collect garbage; the error when one is lost."""
+"""How our processes end with the one that started them, how they collect garbage, and the error when one is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WorkerLostError(TransientError):
 
 
 def collect_seldom() -> None:
-    """Let garbage collections pass over what is loaded by now, which takes 65 ms each, and come seldom."""
+    """Collect garbage seldom, and never look at what is loaded by now again: that would take 65 ms each time."""
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
 

@@ -135,7 +135,7 @@ def _skip_blank(address: Any, at: Any, end: Any) -> Any:
 
 @inlined
 def _unit(address: Any, at: Any, end: Any, hex_digits: Any) -> Any:
-    r"""The number of the \uXXXX at `at`; -1 if there is none before `end`."""
+    r"""The number that the \u escape at `at` states in hex; -1 if there is no such escape before `end`."""
     if at + _ESCAPE_BYTES > end or load_byte(address + at) != BACKSLASH or load_byte(address + at + 1) != _U:
         return -1
     number = 0
