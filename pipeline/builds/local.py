@@ -19,6 +19,9 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from corpusmill.builds.plan import plan_dataset, require_same_code
 from corpusmill.builds.processes import WorkerLostError, collect_seldom
@@ -30,7 +33,7 @@ from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import StepName
 from corpusmill.engine.standing import note_standings, stands
 from corpusmill.errors import ConfigError
-from corpusmill.ledger import LOCK_NAME, held_by, peak_memory_bytes, read_receipt
+from corpusmill.ledger import LOCK_NAME, compared, held_by, peak_memory_bytes, read_receipt
 from corpusmill.mirrored import address_of, path_of
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.work_folder.moved import tell
@@ -177,7 +180,9 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["corpusmill.builds.loaded"])
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(number, mp_context=context, initializer=_begin_worker) as pool:
+    memory = context.RawArray("B", compared.TABLE_BYTES)
+    compared.share(np.frombuffer(memory, np.uint8).data)
+    with ProcessPoolExecutor(number, mp_context=context, initializer=_begin_worker, initargs=(memory,)) as pool:
         try:
             yield pool
         finally:
@@ -268,7 +273,9 @@ def _opened(plan_receipt: str) -> RunnableBuild:
     return open_build(plan_receipt)
 
 
-def _begin_worker() -> None:
+def _begin_worker(memory: Any) -> None:
+    """`memory`: the table of compared blocks, a shared array."""
+    compared.share(np.frombuffer(memory, np.uint8).data)
     collect_seldom()
     threading.Thread(target=_end_with_build, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means

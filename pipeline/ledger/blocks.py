@@ -7,8 +7,8 @@ that it touches.
     outputs   tokens (2.5 MiB)        ends (8 B)
     .blocks   16 B | 16 B | 16 B      16 B
 
-A process checks a block once for as long as the file stays the same (inode, size, time of change); what it has read to
-state the digests counts as checked.
+A build checks a block once for as long as the file stays the same (compared.py); what a step has read to state the
+digests counts as checked.
 
 In a bucket, blocks that a reader needs and this machine lacks are fetched: missing blocks of a local file are holes,
 whose digests differ as those of damaged blocks do. Files are open with a shared lock while they are read, and a map of
@@ -34,6 +34,7 @@ import xxhash
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.ledger.cached import fetched_at_once, make_room
+from corpusmill.ledger.compared import ComparedBlocks
 from corpusmill.ledger.lock import is_still
 from corpusmill.ledger.receipt import BLOCKS_NAME, Receipt
 from corpusmill.work_folder import outputs
@@ -47,9 +48,6 @@ WINDOW_BLOCKS = 8  # mapped at once
 MAPPED_BYTES = BLOCK_BYTES // 4  # and more; fewer are read
 NO_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
 MOST_BLOCKS = 64  # fetched at once, fewer if the cache is small
-
-_checked: dict[tuple[str, int, int, int], bytearray] = {}
-"""(path, inode, size, time of change) -> a byte per block: 1 once its digest matched."""
 
 
 class DamagedStepError(CorruptDataError):
@@ -134,15 +132,14 @@ class Blocks:
 
     def _compare(self, name: str, file: BinaryIO, status: os.stat_result, first: int, last: int) -> None:
         place, size = f"{self.folder}/{name}", self._first[name][1]
-        compared = _checked.setdefault(_same_file(place, status), bytearray(blocks_of(size)))
-        begin, end = first // BLOCK_BYTES, blocks_of(min(last, size))
-        if compared.find(0, begin, end) < 0:
+        compared = ComparedBlocks(place, status, blocks_of(size))
+        wanted = compared.missing(first // BLOCK_BYTES, blocks_of(min(last, size)))
+        if not wanted:
             return
-        wanted = [number for number in range(begin, end) if not compared[number]]
         differing = [number for number in wanted if self._shared and _has_hole(file.fileno(), number, size)]
         for number, digest in _digests_of(file, sorted({*wanted} - {*differing}), size):
             if self._is_of(name, number, digest):
-                compared[number] = 1
+                compared.add([number])
             else:
                 differing.append(number)
         if self._shared:
@@ -150,10 +147,9 @@ class Blocks:
         elif differing:
             raise self._damaged(self.folder / name, f"block {differing[0]:,} as written")
         if differing:
-            self._fetch(name, sorted(differing))
-            _checked[_same_file(place, os.fstat(file.fileno()))] = compared
-            for number in differing:
-                compared[number] = 1
+            known = {*range(blocks_of(size))} - {*compared.missing(0, blocks_of(size))}
+            self._fetch(name, sorted(differing))  # which makes it another file
+            ComparedBlocks(place, os.fstat(file.fileno()), blocks_of(size)).add(known | {*differing})
 
     def _is_of(self, name: str, number: int, digest: bytes) -> bool:
         place = (self._first[name][0] + number) * DIGEST_BYTES
@@ -238,11 +234,8 @@ def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[
 def note_read(path: Path, status: os.stat_result) -> None:
     """An output of which this process has just stated the digests, with the file's status before it read it."""
     if not is_shared(path):
-        _checked[_same_file(str(path), status)] = bytearray(b"\1" * blocks_of(status.st_size))
-
-
-def _same_file(place: str, status: os.stat_result) -> tuple[str, int, int, int]:
-    return place, status.st_ino, status.st_size, status.st_ctime_ns
+        blocks = blocks_of(status.st_size)
+        ComparedBlocks(str(path), status, blocks).add(range(blocks))
 
 
 def _kept_here(path: Path, size_bytes: int) -> BinaryIO:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.fitness import MARK, isolated, steps_of
-from corpusmill.tokens.ranks import read_ids, read_ranks
+from corpusmill.tokens.ranks import read_spelling
+from corpusmill.tokens.spelling import Spelling
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -63,10 +64,8 @@ class Reference(Protocol):
         """The number of ids of the model and its special tokens; other added tokens do not count."""
         ...
 
-    def spelled(self) -> tuple[list[int], list[bytes]] | None:
-        """Every id, and the bytes of each, the later ones for an id that comes twice; None if a document's bytes are
-        more than those of its ids, back to back.
-        """
+    def spelled(self) -> Spelling | None:
+        """Every id and its bytes; None if a document's bytes are more than those of its ids, back to back."""
         ...
 
     def normalized(self, text: bytes) -> bytes:
@@ -86,7 +85,7 @@ class TiktokenReference:
     def __init__(
         self, load: Callable[[], Any], content: bytes, special_tokens: dict[str, int], *, parse_special: bool
     ) -> None:
-        self.ranks = read_ids(content)
+        self.ranks = read_spelling(content).ids.tolist()
         self.special_tokens = special_tokens
         self.vocabulary_size = max(self.ranks + list(special_tokens.values()), default=-1) + 1
         self._content = content
@@ -123,9 +122,9 @@ class TiktokenReference:
     def ordinary_ids(self) -> int:
         return len({*self.ranks, *self.special_tokens.values()})  # ranks may have holes
 
-    def spelled(self) -> tuple[list[int], list[bytes]] | None:
-        ranks, special = read_ranks(self._content), self.special_tokens
-        return [*ranks.values(), *special.values()], [*ranks, *map(str.encode, special)]
+    def spelled(self) -> Spelling | None:
+        special = Spelling.of([*self.special_tokens.values()], [*map(str.encode, self.special_tokens)])
+        return read_spelling(self._content).and_then(special)
 
     def normalized(self, text: bytes) -> bytes:
         return text
@@ -229,13 +228,13 @@ class HuggingFaceReference:
         model = set(self._tokenizer.get_vocab(with_added_tokens=False).values())
         return len(model | set(self.special_tokens.values()))
 
-    def spelled(self) -> tuple[list[int], list[bytes]] | None:
+    def spelled(self) -> Spelling | None:
         if not self._keeps_bytes:
             return None
         added = self._tokenizer.get_added_tokens_decoder()
         spell = _sentencepiece_bytes if self._is_sentencepiece else _byte_level_bytes
         words = {number: spell(token) for token, number in self._ids.items() if number not in added}
-        return [*words, *added], [*words.values(), *(token.content.encode() for token in added.values())]
+        return Spelling.of([*words, *added], [*words.values(), *(token.content.encode() for token in added.values())])
 
     def normalized(self, text: bytes) -> bytes:
         normalizer = self._tokenizer.normalizer

@@ -54,7 +54,7 @@ class Tokenizer:
         from corpusmill.tokens.decoding import token_table
 
         spelled = self.reference.spelled()
-        return None if spelled is None else token_table(*spelled, self.vocabulary_size)
+        return None if spelled is None else token_table(spelled, self.vocabulary_size)
 
     def encode(self, texts: list[bytes]) -> tuple[NDArray[Any], NDArray[np.uint64]]:
         """Ids of several documents: (tokens of `dtype`, ends uint64), ends cumulative and exclusive."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.ledger import RECEIPT_NAME, Blocks, DamagedStepError, Outcome, Step, read_receipt, run_once
-from corpusmill.ledger.blocks import BLOCK_BYTES, WINDOW_BLOCKS, _checked
+from corpusmill.ledger import RECEIPT_NAME, Blocks, DamagedStepError, Outcome, Step, compared, read_receipt, run_once
+from corpusmill.ledger.blocks import BLOCK_BYTES, WINDOW_BLOCKS
 
 WINDOW_BYTES = BLOCK_BYTES * WINDOW_BLOCKS
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, WINDOW_BYTES, 2 * WINDOW_BYTES + BLOCK_BYTES + 7]
@@ -33,7 +33,7 @@ def opened(work: Path, size: int) -> tuple[Path, Blocks]:
 
 def flip(path: Path, place: int) -> None:
     """And forget which blocks were right: on some systems a file may change twice without another time of change."""
-    _checked.clear()
+    compared.forget()
     with path.open("r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]

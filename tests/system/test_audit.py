@@ -41,7 +41,8 @@ def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path
 
     def splitting(self: Tokenizer, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, int]:
         tokens, ends, by_reference = encode(self, texts)
-        words = dict(zip(*self.reference.spelled(), strict=True))
+        spelling = self.reference.spelled()
+        words = dict(zip(spelling.ids.tolist(), spelling.words(), strict=True))
         ids = {token: number for number, token in words.items()}
         for place, number in enumerate(tokens.tolist()):
             word = words[number]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.decoding import AHEAD_TOKENS, ENTRY_BYTES, Decoder, first_difference, token_table
+from corpusmill.tokens.spelling import Spelling
 
 LENGTHS = [1, 7, 8, 9, ENTRY_BYTES - 2, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 3 * ENTRY_BYTES]
 TOKENS = {number: bytes(97 + (number + place) % 3 for place in range(size)) for number, size in enumerate(LENGTHS)}
@@ -44,7 +45,7 @@ def test_first_difference_is_the_first_document_that_plain_decoding_gives_anothe
         text = b"".join(TOKENS.get(item, b"") for item in own)
         documents.append((text[:place] + other + text[place + 1 :] if other and place < len(text) else text, own))
     text, bounds, tokens, ends = arrays(documents)
-    table = token_table([*TOKENS], [*TOKENS.values()], VOCABULARY)
+    table = token_table(Spelling.of([*TOKENS], [*TOKENS.values()]), VOCABULARY)
     actual = first_difference(table, text, bounds, tokens, ends, 0)
     known = [all(item in TOKENS for item in own) for _, own in documents]
     equal = [b"".join(TOKENS.get(item, b"") for item in own) == text for text, own in documents]
@@ -53,13 +54,13 @@ def test_first_difference_is_the_first_document_that_plain_decoding_gives_anothe
 
 
 def test_table_decodes_every_id() -> None:
-    table = token_table([*TOKENS], [*TOKENS.values()], VOCABULARY)
+    table = token_table(Spelling.of([*TOKENS], [*TOKENS.values()]), VOCABULARY)
     for number in range(VOCABULARY):
         assert table.decode(np.array([number])) == TOKENS.get(number, b"")
 
 
 def test_table_of_an_id_that_comes_twice_has_the_later_bytes() -> None:
-    table = token_table([0, 1, 0], [b"a", b"b", b"cd"], 2)
+    table = token_table(Spelling.of([0, 1, 0], [b"a", b"b", b"cd"]), 2)
     assert table.decode(np.array([0, 1])) == b"cdb"
 
 
@@ -75,7 +76,7 @@ class OtherIds:
 
 @pytest.mark.parametrize("size", LENGTHS)
 def test_one_wrong_byte_of_a_token_of_any_length_is_an_error(size: int) -> None:
-    table = token_table([0, 1], [b"x" * size, b"yz"], 2)
+    table = token_table(Spelling.of([0, 1], [b"x" * size, b"yz"]), 2)
     for behind in (b"", b"yz" * ENTRY_BYTES):  # at the end of the text, and far from it
         for place in range(size):
             text = bytearray(b"x" * size + behind)

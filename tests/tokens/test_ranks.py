@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import CorruptDataError
-from corpusmill.tokens.ranks import read_ranks, token_lengths
+from corpusmill.tokens.ranks import read_ranks, read_spelling, token_lengths
+from corpusmill.tokens.spelling import Spelling
 
 
 @given(words=st.dictionaries(st.integers(0, 300), st.binary(min_size=1, max_size=9), min_size=1), data=st.data())
@@ -21,6 +22,40 @@ def test_token_lengths_of_ids_in_any_order_are_those_of_the_words(words: dict[in
     ids = data.draw(st.lists(st.sampled_from(order)))
     lengths = token_lengths(content, np.array(ids, np.uint32), where=Path("own.tiktoken"))
     assert lengths.tolist() == [len(words[token]) for token in ids]
+
+
+words_and_ids = st.dictionaries(st.binary(min_size=1, max_size=9), st.integers(0, 10**12), max_size=6)
+edits = st.lists(st.tuples(st.integers(0, 90), st.sampled_from([b"", *(bytes([byte]) for byte in b"\n\r =A/-0\xff")])))
+
+
+@given(words_and_ids, edits)
+def test_read_spelling_of_any_edited_file_is_what_python_reads_line_by_line(
+    tokens: dict[bytes, int], edited: list[tuple[int, bytes]]
+) -> None:
+    content = b"".join(b"%s %d\n" % (base64.b64encode(token), number) for token, number in tokens.items())
+    for place, other in edited:
+        content = content[:place] + other + content[place + 1 :]
+    try:
+        expected = read_ranks(content)
+    except ValueError:
+        with pytest.raises(ValueError, match="malformed"):
+            read_spelling(content)
+    else:
+        spelling = read_spelling(content)
+        assert dict(zip(spelling.words(), spelling.ids.tolist(), strict=True)) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.binary(max_size=9))), st.lists(st.tuples(st.integers(), st.binary())))
+def test_spelling_of_tokens_and_then_of_others_has_all_of_them(
+    first: list[tuple[int, bytes]], then: list[tuple[int, bytes]]
+) -> None:
+    parts = [[(number % 2**40, word) for number, word in part] for part in (first, then)]
+    both = Spelling.of(*split(parts[0])).and_then(Spelling.of(*split(parts[1])))
+    assert list(zip(both.ids.tolist(), both.words(), strict=True)) == [*parts[0], *parts[1]]
+
+
+def split(tokens: list[tuple[int, bytes]]) -> tuple[list[int], list[bytes]]:
+    return [number for number, _ in tokens], [word for _, word in tokens]
 
 
 def test_token_lengths_of_an_unknown_id_are_refused() -> None:
