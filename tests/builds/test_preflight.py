@@ -171,6 +171,7 @@ def test_disk_without_room_is_refused_before_anything_is_read(tmp_path: Path) ->
         assert list(disk.rglob("receipt.json")) == []
 
 
+@pytest.mark.slow
 def test_estimate_of_the_same_build_says_how_much_room_is_needed(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", documents=40)
     built = config(tmp_path)

@@ -35,6 +35,7 @@ def plan(tmp_path: Path) -> Path:
     return plan_dataset(check_config(configuration(tmp_path, source=source), where="a test"))
 
 
+@pytest.mark.slow
 def test_run_task_of_every_task_of_every_stage_is_a_build(plan: Path, tmp_path: Path) -> None:
     build = open_build(plan)
     for stage in GRAPH.names:
@@ -172,6 +173,7 @@ def room(tmp_path: Path) -> Iterator[Path]:
     group.rmdir()
 
 
+@pytest.mark.slow
 def test_run_task_whose_worker_the_kernel_kills_for_memory_names_its_unit_and_peak_and_fits_with_fewer(
     tmp_path: Path, room: Path
 ) -> None:

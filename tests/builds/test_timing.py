@@ -40,6 +40,7 @@ def settings(root: Path, **changes: object) -> DatasetConfig:
     return check_config(configuration(root, **{"source": source, **changes}), where="test")
 
 
+@pytest.mark.slow
 def test_timed_build_counts_stages_as_often_as_it_is_told(tmp_path: Path) -> None:
     config = settings(tmp_path)
     once = timed_build(config, 2, {})
@@ -51,6 +52,7 @@ def test_timed_build_counts_stages_as_often_as_it_is_told(tmp_path: Path) -> Non
     assert (none.text_bytes, none.seconds, none.single_seconds) == (once.text_bytes, 0, 0)
 
 
+@pytest.mark.slow
 def test_timed_build_imports_a_users_step_from_where_this_process_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ WRITES = {
     "mix": "mixture/mixture.json",
     "sample-corpus": "sample",
 }
-SLOW = {"check-store", "sample-corpus"}  # 640 requests to a store in Python, and 64 MB of text
+SLOW = {"check-store", "estimate", "find-batch", "sample-corpus"}  # requests to a store, builds, 64 MB of text
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,7 @@ def run_of_tiny() -> Any:
     return dag.test(run_conf={})
 
 
+@pytest.mark.slow
 def test_pages_of_a_bucket_that_cannot_be_read_say_why_and_show_the_rest(
     ask: Ask, tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def dag() -> Any:
     return BundleDagBag(DAGS, bundle_path=Path(DAGS)).dags[ID]
 
 
+@pytest.mark.slow
 def test_run_writes_the_page_that_the_command_writes(versions: tuple[str, str], tmp_path: Path) -> None:
     from corpusmill_airflow.pages.finished import difference_page
 

@@ -78,6 +78,7 @@ def test_field_verify_of_the_form_reaches_every_step(
     assert set(StandInBuild.verified) == {bool(form)}
 
 
+@pytest.mark.slow
 def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_dataset(
     run_dag: Any, stand_in: Any, tmp_path: Path
 ) -> None:

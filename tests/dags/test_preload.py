@@ -89,8 +89,9 @@ in_a_fork()
 """
 
 
-@pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("own", [False, True])
 def test_edited_module_counts_in_the_next_fork_although_it_was_preloaded(
     tmp_path: Path, elsewhere: bool, own: bool
 ) -> None:

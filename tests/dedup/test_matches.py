@@ -224,6 +224,7 @@ def test_answers_about_a_text_that_is_too_short_are_refused(tmp_path: Path) -> N
         match_folder(tmp_path, 1, 9)
 
 
+@pytest.mark.slow
 def test_match_partition_most_partitions_possible_give_the_same_ranges() -> None:
     documents = [b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"GHIJKLMNOPQRSTU", b"0ABCDEFGHIJ"]
     assert find_ranges([documents], 8, partitions=BUCKETS // 16) == find_ranges([documents], 8)

@@ -46,6 +46,7 @@ print(json.dumps(times(before.encode(), behind.encode(), 40 << 20)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "behind"),
     [

@@ -168,6 +168,7 @@ LINES = r"""{
 }"""
 
 
+@pytest.mark.slow
 def test_read_documents_longest_line_takes_the_memory_that_the_docstring_says() -> None:
     # glibc would keep what it has once been given back.
     surroundings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}

@@ -12,6 +12,7 @@ from tests.gcs_front import GcsFront
 from tests.servers import Server
 
 
+@pytest.mark.slow
 def test_wrong_answers_of_stores_deliver_nothing_wrong(
     rclone: Server, gcs: GcsFront, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_purge_leaves_no_object_of_a_work_folder_with_the_text(root: Path, moto_
     assert verify_build(of).findings == ()
 
 
+@pytest.mark.slow
 def test_older_versions_go_and_what_purge_may_not_touch_is_named(root: Path, moto_client: Any) -> None:
     moto_client.put_bucket_versioning(Bucket="corpus", VersioningConfiguration={"Status": "Enabled"})
     build(settings(root, **OUT))
@@ -86,6 +87,7 @@ def test_older_versions_go_and_what_purge_may_not_touch_is_named(root: Path, mot
         moto_client.delete_object(Bucket="corpus", Key=item["Key"], VersionId=item["VersionId"])
 
 
+@pytest.mark.slow
 def test_purge_of_a_destination_that_cannot_be_searched_fails_and_names_it(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_build_of_many_random_configurations_is_the_oracles() -> None:
     compare_most(60, files, st.just([]))
 
 
+@pytest.mark.slow
 def test_build_with_steps_on_deduplicated_text_is_the_oracles() -> None:
     compare_most(8, st.dictionaries(names, st.builds(Source, several), min_size=1, max_size=3), late, 6)
 

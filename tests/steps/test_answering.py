@@ -132,6 +132,7 @@ def endless(document: Document) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_step_that_never_ends_is_stopped_whatever_on_error_says() -> None:
     for on_error in ("fail", "keep", "drop"):
         error = error_of(endless, "", "text", seconds=1, on_error=on_error)

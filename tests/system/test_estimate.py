@@ -31,6 +31,7 @@ from corpusmill.sources.plan import plan_files
 from corpusmill.sources.sampled import read_table
 from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import load_tokenizer
+from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents
 
 
@@ -93,6 +94,7 @@ def test_estimate_with_a_wrong_text_field_names_the_keys_that_hold_text(tmp_path
     assert "text in 100%" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_estimate_counts_references_by_their_files_and_the_speed_of_the_sample(tmp_path) -> None:
     many_files(tmp_path, files=6)
     (tmp_path / "old").mkdir()
@@ -126,6 +128,7 @@ def most(seen: Moments) -> float:
     return max(work for work, _ in seen)
 
 
+@pytest.mark.slow
 def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:
     many_files(tmp_path)
     config = check_config(values(tmp_path, "40kB", dedup={"mode": "none"}), where="test")
@@ -142,6 +145,7 @@ def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:
     assert "within" in compare_with_actual(built)
 
 
+@pytest.mark.slow
 def test_estimate_of_other_sources_or_settings_is_not_compared(tmp_path) -> None:
     many_files(tmp_path, files=4)
     estimated = values(tmp_path, "10kB")
@@ -159,6 +163,7 @@ def test_estimate_of_other_sources_or_settings_is_not_compared(tmp_path) -> None
     assert compared()
 
 
+@pytest.mark.slow
 def test_estimate_where_duplicates_are_removed_is_an_upper_bound(tmp_path) -> None:
     many_files(tmp_path)
     config = check_config(values(tmp_path, "40kB"), where="test")
@@ -167,6 +172,7 @@ def test_estimate_where_duplicates_are_removed_is_an_upper_bound(tmp_path) -> No
     assert open_build(build_dataset(config, workers=1)).total("tokenize", "tokens") < actual.tokens_high
 
 
+@pytest.mark.slow
 def test_estimate_of_files_without_duplicates_finds_none(tmp_path) -> None:
     """Eight files of random words in which no stretch of 100 bytes comes twice."""
     random = np.random.Generator(np.random.Philox(5))
@@ -180,6 +186,7 @@ def test_estimate_of_files_without_duplicates_finds_none(tmp_path) -> None:
     assert actual.sampled_text_bytes > 600_000
 
 
+@pytest.mark.slow
 def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
     (tmp_path / "corpus").mkdir()
@@ -194,7 +201,7 @@ def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path, 
     assert actual.tokens == built.total("tokenize", "tokens")
 
 
-@pytest.mark.parametrize("before", ["index", "writeback"])
+@pytest.mark.parametrize("before", quick(["index", "writeback"], 1))
 def test_estimate_with_steps_counts_the_tokens_of_what_they_left(tmp_path, before: str) -> None:
     many_files(tmp_path, files=6)
     steps = [{"use": "corpusmill.steps.gopher:Quality", "before": before, "with": {"minimum_stop_words": 0}}]
@@ -206,7 +213,7 @@ def test_estimate_with_steps_counts_the_tokens_of_what_they_left(tmp_path, befor
     assert actual.tokens == built.total("tokenize", "tokens")
 
 
-@pytest.mark.parametrize("sample_bytes", ["1GB", "20kB"])
+@pytest.mark.parametrize("sample_bytes", quick(["1GB", "20kB"], 1))
 def test_estimate_of_parquet_is_what_the_build_comes_to(tmp_path, sample_bytes: str) -> None:
     (tmp_path / "corpus").mkdir()
     for number in range(20):
@@ -299,6 +306,7 @@ def test_estimate_of_twenty_seeds_agrees_with_the_lines_it_drew(uneven) -> None:
     assert covered >= 16  # of 20 at 95 %: fewer come once in 2,500 times
 
 
+@pytest.mark.slow
 def test_estimate_command_says_what_a_build_needs_and_the_build_compares(tmp_path) -> None:
     many_files(tmp_path, files=6)
     path = tmp_path / "tiny.yaml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from corpusmill.engine.estimates import Estimate
 from corpusmill.errors import CorpusmillError
 from corpusmill.stages.decided import UnmatchedDecisionsError
 from corpusmill.stages.graph import open_build
+from tests.quick import quick
 from tests.system.corpus import configuration, make_documents
 
 LINE = ["file", "line"]
@@ -75,7 +77,7 @@ def tokens(actual: Estimate) -> tuple[int, int, int]:
     return actual.tokens_low, actual.tokens, actual.tokens_high
 
 
-@pytest.mark.parametrize("key", ["id", LINE])
+@pytest.mark.parametrize("key", quick([LINE, "id"], 1))
 def test_estimate_of_everything_with_decisions_is_what_the_build_comes_to(tmp_path: Path, key: Any) -> None:
     write_sources(tmp_path, files=6)
     config = config_of(tmp_path, "1GB", **decided(tmp_path, key))
@@ -85,6 +87,7 @@ def test_estimate_of_everything_with_decisions_is_what_the_build_comes_to(tmp_pa
     assert actual.tokens == built.total("tokenize", "tokens")
 
 
+@pytest.mark.slow
 def test_estimate_of_a_sample_honours_decisions_by_line_as_by_id_and_steps_see_the_same_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,11 +103,11 @@ def test_estimate_of_a_sample_honours_decisions_by_line_as_by_id_and_steps_see_t
     assert by_id.tokens < estimate_dataset(config_of(tmp_path, "60kB")).tokens
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("sample_bytes", ["60kB", "1GB"])
+@pytest.mark.parametrize("case", quick(product(["parquet", "jsonl"], ["60kB", "1GB"]), 1))
 def test_estimate_of_parts_honours_decisions_by_line_of_the_whole_file(
-    tmp_path: Path, kind: str, sample_bytes: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kind, sample_bytes = case
     monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
     write_sources(tmp_path, files=2, kind=kind, documents=150)
     by_id, by_line = (

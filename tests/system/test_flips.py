@@ -31,6 +31,7 @@ def test_flips_at_random_are_seen_and_made_good_by_their_producer(finished: Fini
     require_made_good([finished.flip(seed) for seed in range(24)])
 
 
+@pytest.mark.slow
 def test_flips_of_tokens_a_file_and_an_object_are_seen_and_made_good(finished: FinishedBuild) -> None:
     chosen = [
         finished.flip_of(WORK, "gather/tokens", 1, after="exports"),

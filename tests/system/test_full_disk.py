@@ -82,6 +82,7 @@ def two_disks(root: Path) -> Iterator[tuple[Path, Path]]:
         yield disk, destination
 
 
+@pytest.mark.slow
 def test_disk_that_fills_in_the_middle_of_any_stage_costs_a_try_of_the_step(sources: Path, tmp_path: Path) -> None:
     taken: dict[tuple[str, str], int] = {}
     with two_disks(tmp_path) as (disk, destination):

@@ -80,7 +80,7 @@ def test_build_killed_whole_run_then_run_again_writes_the_same_bytes(undisturbed
     assert outputs(tmp_path / "killed") == undisturbed
 
 
-@pytest.mark.parametrize("stage", quick(["upload", "gather", "export", "manifest", "report"], 1))
+@pytest.mark.parametrize("stage", quick(["upload", "gather", "export", "manifest", "report"], 0))
 def test_build_that_reclaims_killed_and_run_again_writes_the_same_bytes(undisturbed, tmp_path, stage: str) -> None:
     config = config_file(tmp_path / "killed", reclaim="eager")
     process = start(config)
@@ -91,6 +91,7 @@ def test_build_that_reclaims_killed_and_run_again_writes_the_same_bytes(undistur
     assert outputs(tmp_path / "killed") == undisturbed
 
 
+@pytest.mark.slow
 def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_path) -> None:
     config = config_file(tmp_path / "killed")
     process = start(config)
@@ -103,7 +104,7 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
     assert start(config).wait() == 0
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("sign", quick([signal.SIGKILL, signal.SIGTERM], 1))
 def test_build_killed_alone_takes_its_workers_and_their_server_with_it(tmp_path, sign: signal.Signals) -> None:
     process = start(config_file(tmp_path / "killed"))
     stage_reached(tmp_path / "killed", "tokenize", process)

@@ -50,6 +50,7 @@ def delivered(root: Path, **changes: Any) -> dict[str, bytes]:
     return files
 
 
+@pytest.mark.slow
 def test_manifest_every_option_of_its_own_files_has_a_version_and_comes_back(root) -> None:
     """One work folder, one destination: switching an option off and on again is no other content under one version."""
     versions = {}

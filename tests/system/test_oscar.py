@@ -78,6 +78,7 @@ def test_oscar_m08_prefix_names_the_key_of_the_text(oscar, root) -> None:
     assert (folder / "oscar_00000_content_document.bin").is_file()
 
 
+@pytest.mark.slow
 def test_oscar_m26_estimate_has_an_interval_and_stands_beside_the_exact_count(oscar, root) -> None:
     estimate_dataset(oscar.config)
     compared = compare_with_actual(oscar)

@@ -220,6 +220,7 @@ def test_source_order_appended_file_makes_new_cells_alone_and_equals_a_build_fro
     assert files_below(latest(tmp_path)) == files_below(latest(tmp_path / "scratch"))
 
 
+@pytest.mark.slow
 def test_source_order_estimate_takes_a_sample_in_order(root) -> None:
     actual = estimate_dataset(config(root, name="estimated", exports=ONE_FILE_EACH))
     assert actual.tokens > 0

@@ -123,7 +123,7 @@ REPLACED = [
 ]
 
 
-@pytest.mark.parametrize("case", quick(REPLACED, 4), ids=map("-".join, REPLACED))
+@pytest.mark.parametrize("case", quick(REPLACED, 2), ids=map("-".join, REPLACED))
 def test_streamed_build_of_an_object_replaced_by_one_of_its_name_and_size_is_that_of_a_build_from_scratch(
     tmp_path, request, case: tuple[str, str, str, str]
 ) -> None:

@@ -322,6 +322,7 @@ def test_special_strings_in_text_are_parsed_only_when_asked_for() -> None:
             assert parsed.encode([b"a<|endoftext|>b"])[0].tolist().count(parsed.eot_id) == 1
 
 
+@pytest.mark.slow
 def test_tokenizer_of_the_hub_comes_from_its_server_pinned_to_the_commit(tmp_path) -> None:
     """A real HTTP server that answers as the hub does; huggingface_hub is a client of it in its own process."""
     commit, body = "a" * 40, shared("gpt2.tokenizer.json").read_bytes()

@@ -42,6 +42,7 @@ def documents(root: Path, name: str) -> list[str]:
     return [json.loads(line)["text"] for line in lines]
 
 
+@pytest.mark.slow
 def test_reference_dataset_in_a_bucket_is_indexed_once_for_all_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str, moto_client: Any
 ) -> None:

@@ -99,6 +99,7 @@ def test_build_that_gives_back_what_nobody_needs_delivers_the_same(
     assert not [key for key in there if any(key.endswith(item) for item in gone)]
 
 
+@pytest.mark.slow
 def test_another_machine_reuses_every_step(corpus: Path, other: Machine) -> None:
     first = build_dataset(in_bucket(corpus), workers=1)
     made = {

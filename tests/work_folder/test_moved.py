@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.runs import begin_run
@@ -34,6 +36,7 @@ def test_moved_tells_each_figure_once_and_nothing_where_no_file_is_named(tmp_pat
     tell()
 
 
+@pytest.mark.slow
 def test_moved_by_run_task_in_several_processes_is_what_the_bucket_got_and_gave(
     tmp_path: Path, moto: str, moto_client: Any, monkeypatch: Any
 ) -> None:

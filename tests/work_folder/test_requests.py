@@ -45,6 +45,7 @@ def within(estimated: Moved, actual: Moved, times: float) -> bool:
     return all(of_actual / times <= of_estimated <= of_actual * times for of_estimated, of_actual in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_moved_by_one_machine_is_counted_from_receipts(bucket: str, tmp_path: Path) -> None:
     build, actual = built(config_of(tmp_path, 40), tmp_path / "one", apart=False)
