@@ -19,9 +19,6 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from corpusmill.builds.plan import plan_dataset, require_same_code
 from corpusmill.builds.processes import WorkerLostError, collect_seldom
@@ -33,7 +30,8 @@ from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import StepName
 from corpusmill.engine.standing import note_standings, stands
 from corpusmill.errors import ConfigError
-from corpusmill.ledger import LOCK_NAME, compared, held_by, peak_memory_bytes, read_receipt
+from corpusmill.ledger import LOCK_NAME, held_by, peak_memory_bytes, read_receipt
+from corpusmill.ledger.compared import SharedTable
 from corpusmill.mirrored import address_of, path_of
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.work_folder.moved import tell
@@ -180,9 +178,12 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["corpusmill.builds.loaded"])
     others = set(multiprocessing.active_children())
-    memory = context.RawArray("B", compared.TABLE_BYTES)
-    compared.share(np.frombuffer(memory, np.uint8).data)
-    with ProcessPoolExecutor(number, mp_context=context, initializer=_begin_worker, initargs=(memory,)) as pool:
+    table = SharedTable()
+    table.use()
+    with (
+        table.file,
+        ProcessPoolExecutor(number, mp_context=context, initializer=_begin_worker, initargs=(table,)) as pool,
+    ):
         try:
             yield pool
         finally:
@@ -273,9 +274,8 @@ def _opened(plan_receipt: str) -> RunnableBuild:
     return open_build(plan_receipt)
 
 
-def _begin_worker(memory: Any) -> None:
-    """`memory`: the table of compared blocks, a shared array."""
-    compared.share(np.frombuffer(memory, np.uint8).data)
+def _begin_worker(table: SharedTable) -> None:
+    table.use()
     collect_seldom()
     threading.Thread(target=_end_with_build, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means

@@ -133,10 +133,14 @@ class Blocks:
     def _compare(self, name: str, file: BinaryIO, status: os.stat_result, first: int, last: int) -> None:
         place, size = f"{self.folder}/{name}", self._first[name][1]
         compared = ComparedBlocks(place, status, blocks_of(size))
-        wanted = compared.missing(first // BLOCK_BYTES, blocks_of(min(last, size)))
+        begin, end = first // BLOCK_BYTES, blocks_of(min(last, size))
+        wanted = compared.missing(begin, end)
+        differing: list[int] = []
+        if self._shared and _has_hole(file.fileno(), begin, end, size):
+            differing = [n for n in range(begin, end) if _has_hole(file.fileno(), n, n + 1, size)]
+            wanted = sorted({*wanted, *differing})  # a file may be evicted, and created, in one tick of a slow clock
         if not wanted:
             return
-        differing = [number for number in wanted if self._shared and _has_hole(file.fileno(), number, size)]
         for number, digest in _digests_of(file, sorted({*wanted} - {*differing}), size):
             if self._is_of(name, number, digest):
                 compared.add([number])
@@ -147,9 +151,10 @@ class Blocks:
         elif differing:
             raise self._damaged(self.folder / name, f"block {differing[0]:,} as written")
         if differing:
-            known = {*range(blocks_of(size))} - {*compared.missing(0, blocks_of(size))}
             self._fetch(name, sorted(differing))  # which makes it another file
-            ComparedBlocks(place, os.fstat(file.fileno()), blocks_of(size)).add(known | {*differing})
+            written = ComparedBlocks(place, os.fstat(file.fileno()), blocks_of(size))
+            written.add_all_of(compared)
+            written.add(differing)
 
     def _is_of(self, name: str, number: int, digest: bytes) -> bool:
         place = (self._first[name][0] + number) * DIGEST_BYTES
@@ -199,10 +204,12 @@ class Blocks:
         return error
 
 
-def _has_hole(descriptor: int, number: int, size_bytes: int) -> bool:
-    """Whether part of a block was never written. Reading a mapped hole on a full tmpfs would be a SIGBUS."""
-    begin, end = number * BLOCK_BYTES, min((number + 1) * BLOCK_BYTES, size_bytes)
-    return os.lseek(descriptor, begin, os.SEEK_HOLE) < end
+def _has_hole(descriptor: int, first: int, last: int, size_bytes: int) -> bool:
+    """Whether part of the blocks [first, last) was never written. Reading a mapped hole on a full tmpfs would be a
+    SIGBUS.
+    """
+    begin, end = first * BLOCK_BYTES, min(last * BLOCK_BYTES, size_bytes)
+    return begin < end and os.lseek(descriptor, begin, os.SEEK_HOLE) < end
 
 
 def _digests_of(file: BinaryIO, wanted: list[int], size_bytes: int) -> Iterator[tuple[int, bytes]]:

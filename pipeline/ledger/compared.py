@@ -7,13 +7,17 @@ entries begin, one for each of its blocks; an entry that holds this hash means t
 of two files overlap the later ones stay, and the other file's blocks are compared again. So are those of an entry that
 two processes write at once: halves of two hashes are no file's.
 
-Price: 4 MiB for each build; 2 us for a file that is opened.
+Price: at most 4 MiB for each build, in memory that needs no file system; 2 us for a file that is opened.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
+from mmap import mmap
+from multiprocessing.reduction import DupFd
+from typing import IO, Any
 
 import xxhash
 
@@ -24,14 +28,40 @@ _tables = [memoryview(bytearray(TABLE_BYTES))]
 """One: the table in use."""
 
 
-def share(memory: memoryview) -> None:
-    """From now on use these entries, zeros at first, which other processes use, too."""
-    _tables[:] = [memory.cast("B")]
+def use(memory: Any) -> None:
+    """From now on use these entries, zeros at first."""
+    _tables[:] = [memoryview(memory).cast("B")]
 
 
 def forget() -> None:
     """Nothing has been compared."""
-    share(memoryview(bytearray(TABLE_BYTES)))
+    use(bytearray(TABLE_BYTES))
+
+
+class SharedTable:
+    """Entries for this process and for those that it starts with it as an argument. Closed, it stays in use."""
+
+    def __init__(self, file: IO[bytes] | None = None) -> None:
+        self.file = file or _memory_file()
+        self.file.truncate(TABLE_BYTES)
+
+    def use(self) -> None:
+        use(mmap(self.file.fileno(), TABLE_BYTES))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (DupFd(self.file.fileno()),)
+
+
+def _opened(duplicate: Any) -> SharedTable:
+    return SharedTable(os.fdopen(duplicate.detach(), "r+b"))
+
+
+def _memory_file() -> IO[bytes]:
+    # Not multiprocessing's shared memory: it clears a file in /dev/shm, or else in the temporary folder, which is a
+    # SIGBUS where these are full.
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("compared"), "r+b")
+    return tempfile.TemporaryFile()
 
 
 class ComparedBlocks:
@@ -57,3 +87,13 @@ class ComparedBlocks:
         if self._own:
             for number in blocks:
                 self._own[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES] = self._hash
+
+    def add_all_of(self, before: ComparedBlocks) -> None:
+        """These blocks are those of a file before others of its blocks were written: what matched still does."""
+        import numpy as np  # Airflow's side has none
+
+        own, earlier, own_hash, earlier_hash = (
+            np.frombuffer(entries, np.uint64).reshape(-1, 2)
+            for entries in (self._own, before._own, self._hash, before._hash)
+        )
+        own[(earlier == earlier_hash).all(axis=1)] = own_hash

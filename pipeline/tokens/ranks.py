@@ -1,6 +1,6 @@
 """Reads ids and tokens' bytes from a .tiktoken file: lines of base64, a space, the id. Most steps need no more.
 
-Loading a vocabulary of 100,000 tokens into tiktoken takes 0.6 s; reading it as arrays takes 10 ms, as a dict 60. All
+Loading a vocabulary of 100,000 tokens into tiktoken takes 0.6 s; reading it as arrays takes 25 ms, as a dict 45. All
 functions take the file's content, not its path: the bytes used are those that were hashed.
 """
 
@@ -39,18 +39,31 @@ def read_ranks(content: bytes) -> dict[bytes, int]:
     return ranks
 
 
-@lru_cache(maxsize=1)  # asked for ids, for bytes, and by `trace` for piece after piece of text
+def read_ids(content: bytes) -> list[int]:
+    """The id of every line, also of one whose token comes again; ValueError or IndexError for a line without one."""
+    plain = _plain_spelling(content)
+    return [int(line.split()[1]) for line in content.splitlines() if line] if plain is None else plain.ids.tolist()
+
+
 def read_spelling(content: bytes) -> Spelling:
-    """The tokens of the lines in the order of the file; ValueError names the first malformed line by its number."""
-    spelling = _spelling_of_plain_lines(np.frombuffer(content, np.uint8))
-    if spelling is None:
-        ranks = read_ranks(content)
-        spelling = Spelling.of([*ranks.values()], [*ranks])
-    return spelling
+    """The tokens, each with the id of its last line, as `read_ranks` has them; raises as it does."""
+    plain = _plain_spelling(content)
+    if plain is not None:
+        return plain
+    ranks = read_ranks(content)
+    return Spelling.of([*ranks.values()], [*ranks])
 
 
-def _spelling_of_plain_lines(content: NDArray[np.uint8]) -> Spelling | None:
-    """The same if every line is padded base64 of a token, one space, and an id of few digits; else None."""
+@lru_cache(maxsize=1)  # asked for ids, and for bytes
+def _plain_spelling(content: bytes) -> Spelling | None:
+    """The spelling of a file as tiktoken writes it: no token comes twice, and a line is a token's padded base64, one
+    space, and an id of few digits. None for another file.
+    """
+    tokens = content.split()[::2]
+    return _spelling_of_lines(np.frombuffer(content, np.uint8)) if len(set(tokens)) == len(tokens) else None
+
+
+def _spelling_of_lines(content: NDArray[np.uint8]) -> Spelling | None:
     ends, spaces = np.flatnonzero(content == NEWLINE), np.flatnonzero(content == SPACE)
     if not len(ends) or len(spaces) != len(ends) or ends[-1] != len(content) - 1:
         return None
@@ -76,12 +89,15 @@ def _spelling_of_plain_lines(content: NDArray[np.uint8]) -> Spelling | None:
     if (last_but_one & ~last).any() or sixtets.max() == NO_SIXTET or np.count_nonzero(base64 == PAD) != pads.sum():
         return None
     first, second, third, fourth = sixtets.reshape(-1, 4).T
-    text = np.empty((len(sixtets) // 4, 3), np.uint8)
-    text[:, 0] = first << 2 | second >> 4
-    text[:, 1] = second << 4 | third >> 2
-    text[:, 2] = third << 6 | fourth
-    room = letters // 4 * 3
-    return Spelling(ids, np.cumsum(room) - room, room - pads, text.reshape(-1))
+    triples = np.empty((len(sixtets) // 4, 3), np.uint8)
+    triples[:, 0] = first << 2 | second >> 4
+    triples[:, 1] = second << 4 | third >> 2
+    triples[:, 2] = third << 6 | fourth
+    text, room = triples.reshape(-1), letters // 4 * 3
+    stops = np.cumsum(room)
+    if text[stops[pads > 0] - 1].any() or text[stops[pads > 1] - 2].any():  # the same token has other letters, too
+        return None
+    return Spelling(ids, stops - room, room - pads, text)
 
 
 @lru_cache(maxsize=1)  # called for piece after piece of text

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.fitness import MARK, isolated, steps_of
-from corpusmill.tokens.ranks import read_spelling
+from corpusmill.tokens.ranks import read_ids, read_spelling
 from corpusmill.tokens.spelling import Spelling
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
@@ -85,7 +85,7 @@ class TiktokenReference:
     def __init__(
         self, load: Callable[[], Any], content: bytes, special_tokens: dict[str, int], *, parse_special: bool
     ) -> None:
-        self.ranks = read_spelling(content).ids.tolist()
+        self.ranks = read_ids(content)
         self.special_tokens = special_tokens
         self.vocabulary_size = max(self.ranks + list(special_tokens.values()), default=-1) + 1
         self._content = content

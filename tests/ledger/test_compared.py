@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from corpusmill.builds.local import worker_pool
 from corpusmill.ledger import RECEIPT_NAME, Blocks, Outcome, Step, compared, read_receipt, run_once
-from corpusmill.ledger.compared import ENTRY_BYTES, ComparedBlocks
+from corpusmill.ledger.compared import ENTRY_BYTES, ComparedBlocks, SharedTable
 
 ENTRIES = 16
 
@@ -37,7 +38,7 @@ files = st.tuples(paths, st.integers(0, 2), st.integers(0, ENTRIES + 3), st.inte
 def test_table_of_few_entries_says_only_of_blocks_that_were_added_that_they_were(
     added: list[tuple[tuple[str, int, int, int], list[int]]],
 ) -> None:
-    compared.share(memoryview(bytearray(ENTRIES * ENTRY_BYTES)))
+    compared.use(bytearray(ENTRIES * ENTRY_BYTES))
     known: set[tuple[tuple[str, int, int, int], int]] = set()
     for file, wanted in added:
         path, inode, blocks, changed = file
@@ -90,3 +91,19 @@ def test_workers_know_what_others_of_their_build_have_compared(tmp_path: Path) -
         assert [pool.submit(open_without_comparing, folder).result() for _ in range(4)] == [False] * 4
     compared.forget()
     assert not open_without_comparing(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the table is a temporary file")
+def test_table_lies_in_no_file_system_that_may_be_full() -> None:
+    """Touching memory in a full /dev/shm or temporary folder is a SIGBUS."""
+    with SharedTable().file as file:
+        assert Path(f"/proc/self/fd/{file.fileno()}").readlink().name.startswith("memfd:")
+
+
+@given(st.sets(st.integers(0, ENTRIES - 1)), st.integers(0, ENTRIES))
+def test_blocks_of_a_file_that_got_more_of_them_stay_known(known: set[int], blocks: int) -> None:
+    compared.forget()
+    before, after = (ComparedBlocks("a", status(1, blocks << 20, changed), blocks) for changed in (1, 2))
+    before.add(number for number in known if number < blocks)
+    after.add_all_of(before)
+    assert after.missing(0, blocks) == before.missing(0, blocks) == sorted({*range(blocks)} - known)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import CorruptDataError
-from corpusmill.tokens.ranks import read_ranks, read_spelling, token_lengths
+from corpusmill.tokens.decoding import token_table
+from corpusmill.tokens.ranks import read_ids, read_ranks, read_spelling, token_lengths
 from corpusmill.tokens.spelling import Spelling
 
 
@@ -24,15 +25,15 @@ def test_token_lengths_of_ids_in_any_order_are_those_of_the_words(words: dict[in
     assert lengths.tolist() == [len(words[token]) for token in ids]
 
 
-words_and_ids = st.dictionaries(st.binary(min_size=1, max_size=9), st.integers(0, 10**12), max_size=6)
+words_and_ids = st.lists(st.tuples(st.binary(min_size=1, max_size=2) | st.binary(max_size=9), st.integers(0, 10**12)))
 edits = st.lists(st.tuples(st.integers(0, 90), st.sampled_from([b"", *(bytes([byte]) for byte in b"\n\r =A/-0\xff")])))
 
 
 @given(words_and_ids, edits)
 def test_read_spelling_of_any_edited_file_is_what_python_reads_line_by_line(
-    tokens: dict[bytes, int], edited: list[tuple[int, bytes]]
+    tokens: list[tuple[bytes, int]], edited: list[tuple[int, bytes]]
 ) -> None:
-    content = b"".join(b"%s %d\n" % (base64.b64encode(token), number) for token, number in tokens.items())
+    content = b"".join(b"%s %d\n" % (base64.b64encode(token), number) for token, number in tokens)
     for place, other in edited:
         content = content[:place] + other + content[place + 1 :]
     try:
@@ -42,7 +43,19 @@ def test_read_spelling_of_any_edited_file_is_what_python_reads_line_by_line(
             read_spelling(content)
     else:
         spelling = read_spelling(content)
-        assert dict(zip(spelling.words(), spelling.ids.tolist(), strict=True)) == expected
+        assert [*zip(spelling.words(), spelling.ids.tolist(), strict=True)] == [*expected.items()]
+        assert read_ids(content) == [int(line.split()[1]) for line in content.splitlines() if line]
+
+
+def test_table_of_a_token_on_two_lines_has_it_under_the_later_id_alone() -> None:
+    lines = b"YQ== 0\nYg== 1\neHl6 1\neHl6 2\n"  # a, b, xyz as 1, xyz as 2
+    for content in (lines, lines.replace(b"\n", b"\r\n"), lines[:-1], lines.replace(b"eHl6 2", b"eHl6 2\n")):
+        table = token_table(read_spelling(content), 3)
+        assert table.decode(np.array([0, 1, 2])) == b"abxyz"
+        assert read_ids(content) == [0, 1, 1, 2]
+    twice = b"YQ== 0\nYR== 1\n"  # the two spare bits of the second are not 0
+    assert read_spelling(twice).ids.tolist() == [1]
+    assert read_ids(twice) == [0, 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.binary(max_size=9))), st.lists(st.tuples(st.integers(), st.binary())))
