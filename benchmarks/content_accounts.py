@@ -27,7 +27,7 @@ from dedup_memory import write_corpus
 from results import write_result
 from whole_build import GIGABYTES, WORKERS, measured
 
-ROUNDS = 3
+ROUNDS = 5
 FOLDER = "ACCOUNTS_FOLDER"  # in a build's processes: where each of them writes what it has spent
 # (module, name) of every function through which a stage reaches a mechanism
 MECHANISMS = {
