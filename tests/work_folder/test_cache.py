@@ -24,6 +24,7 @@ from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, let_go, output_file, 
 from corpusmill.ledger.again import look
 from corpusmill.ledger.blocks import Blocks
 from corpusmill.ledger.cached import BOUND, held_bytes, make_room
+from corpusmill.ledger.compared import ComparedBlocks
 from corpusmill.mirrored import address_of, cache_folder, mirror_of
 from corpusmill.shuffle.gather import gather_cell
 from corpusmill.shuffle.scatter import open_scattered
@@ -204,6 +205,21 @@ def test_outputs_of_a_step_go_when_they_are_more_than_the_bound_and_the_log_says
     let_go(work())
     assert f"{BOUND} is {OUTPUT_BYTES:,}" in caplog.text
     assert not is_here(folder)
+
+
+@pytest.mark.parametrize("bucket", ["s3"], indirect=True)
+def test_hole_of_which_a_slow_clock_says_that_it_was_compared_is_fetched(bucket: str, tmp_path: Path) -> None:
+    """A file that is evicted, and created again in the same tick, may have the inode and the time of the one before."""
+    with machine(tmp_path, "maker"):
+        run("index", 0, 6 << 20)
+    with machine(tmp_path, "reader"):
+        assert read("index", 0) == content("index", 0, 6 << 20)
+        path = step("index", 0).folder(work()) / "tokens"
+        with path.open("r+b") as file:
+            file.truncate(2 << 20)
+            file.truncate(6 << 20)
+        ComparedBlocks(str(path), path.stat(), 6).add(range(6))
+        assert read("index", 0) == content("index", 0, 6 << 20)
 
 
 def test_step_on_a_full_disk_says_so_and_works_once_there_is_room(bucket: str, tmp_path: Path) -> None:
