@@ -39,8 +39,3 @@ class Spelling:
             return np.concatenate([getattr(self, name), getattr(later, name)])
 
         return Spelling(joined("ids"), starts, joined("lengths"), joined("text"))
-
-    def words(self) -> list[bytes]:
-        """The bytes of every token."""
-        text = self.text.tobytes()
-        return [text[start : start + length] for start, length in zip(self.starts, self.lengths, strict=True)]

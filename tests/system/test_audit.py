@@ -17,6 +17,7 @@ from corpusmill.errors import VerificationError
 from corpusmill.stages.audit import DATASET, require_audited, sampled_documents
 from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import Tokenizer
+from tests.oracles.spelling import words_of
 from tests.system.corpus import configuration, lines_of, write_corpus
 from tests.tokens.vocabularies import GPT2, described, shared, with_added, written
 
@@ -42,7 +43,7 @@ def test_audit_one_other_id_stops_the_build_before_anything_is_exported(tmp_path
     def splitting(self: Tokenizer, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, int]:
         tokens, ends, by_reference = encode(self, texts)
         spelling = self.reference.spelled()
-        words = dict(zip(spelling.ids.tolist(), spelling.words(), strict=True))
+        words = dict(zip(spelling.ids.tolist(), words_of(spelling), strict=True))
         ids = {token: number for number, token in words.items()}
         for place, number in enumerate(tokens.tolist()):
             word = words[number]
