@@ -10,6 +10,7 @@ import string
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -264,12 +265,25 @@ def test_build_harmed_in_every_stage_is_repaired_to_the_same_bytes(built_root, h
     assert verify_build(again).findings == ()
 
 
+def raise_counts(receipt: dict[str, Any]) -> None:
+    receipt["counts"] = {name: count + 1 for name, count in receipt["counts"].items()}
+
+
+def edit_sum(receipt: dict[str, Any]) -> None:
+    receipt["details"]["content"] = f"{int(receipt['details']['content'], 16) ^ 1:032x}"
+
+
+def leave_sum_out(receipt: dict[str, Any]) -> None:
+    del receipt["details"]["content"]
+
+
+@pytest.mark.parametrize("edit", [raise_counts, edit_sum, leave_sum_out])
 @pytest.mark.parametrize("stage", ["index", "tokenize", "scatter", "gather"])
-def test_build_with_a_receipt_edited_by_hand_runs_its_step_again(built_root, stage: str) -> None:
+def test_build_with_a_receipt_edited_by_hand_runs_its_step_again(built_root, stage: str, edit: Any) -> None:
     whole, built = outputs(built_root), build(built_root)
     receipt = built.folder(stage, built.units(stage)[0]) / "receipt.json"
     edited = json.loads(receipt.read_text())
-    edited["counts"] = {name: count + 1 for name, count in edited["counts"].items()}
+    edit(edited)
     receipt.write_text(json.dumps(edited))
     again = build(built_root)
     assert outputs(built_root) == whole
