@@ -227,18 +227,18 @@ def _without_duplicates(files: list[File]) -> tuple[list[File], list[tuple[str, 
 
 def _name_again(store: Store, first_name: str, name: str, path: Path, sha256: str, size_bytes: int) -> bool:
     """Give content at the destination a second name; returns whether that was necessary."""
-    if is_local(store.folder) and _one_file(store, first_name, name):
-        return False
-    if store.holds(name, path, sha256):
+    if _one_file(store, first_name, name) or store.holds(name, path, sha256):
         return False
     store.copy(first_name, name)
-    return store.holds(name, path, sha256) or _send(store, name, path, sha256, size_bytes)
+    if _one_file(store, first_name, name) or store.holds(name, path, sha256):
+        return True
+    return _send(store, name, path, sha256, size_bytes)
 
 
 def _one_file(store: Store, name: str, other: str) -> bool:
-    """Whether two names of a folder are links to one file."""
+    """Whether two names of a folder are links to one file, so that what was compared under one holds for the other."""
     first, second = Path(store.folder, name), Path(store.folder, other)
-    return second.is_file() and first.samefile(second)
+    return is_local(store.folder) and second.is_file() and first.samefile(second)
 
 
 def _require_same(store: Store, expected: dict[str, int]) -> None:

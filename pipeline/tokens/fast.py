@@ -43,9 +43,9 @@ UNICODE_FORMS = get_args(Form)
 REMEMBERED_RUNS = 1 << 14
 
 FEW_TEXTS = 256  # a batch of at most this many texts is always encoded one by one
-ALONE_TEXTS = 1 << 15
-"""Texts that a process encodes one by one, each 2 us slower, before it imports awkward for batches, which takes 0.3 s:
-a process does not know whether it will be short.
+ALONE_TEXTS = 1 << 16
+"""Texts that a process encodes one by one, each 0.5 to 5 us slower, before it imports awkward for batches, which takes
+0.2 s: a process does not know whether it will be short.
 """
 _alone = [0]  # of this process
 Rows = tuple[NDArray[np.uint32], NDArray[np.int64]]  # tokens back to back, tokens of each text
