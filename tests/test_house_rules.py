@@ -100,6 +100,7 @@ MAY_LIST_UNSORTED = {
     "stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
     "builds/disk.py": "sizes are summed",
+    "builds/local.py": "threads are counted",
     "builds/timing.py": "sizes are summed; one plan",
     "stages/manifest.py": "a mapping, sorted by name before it is written",
     "builds/preflight.py": "sizes are summed",

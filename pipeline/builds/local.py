@@ -1,6 +1,7 @@
 """Runs a build on this machine, without Airflow: the same steps, a process per core.
 
-Workers are forked from a server that has loaded what most steps need (loaded.py), so a worker costs next to nothing.
+Workers are forked from a process that has loaded what most steps need (loaded.py), so a worker costs next to nothing:
+from this one, whose tokenizer they share, unless other threads run in it.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from itertools import chain
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from corpusmill.builds.plan import plan_dataset, require_same_code
 from corpusmill.builds.processes import WorkerLostError, collect_seldom
 from corpusmill.builds.progress import RunProgress
 from corpusmill.config import DatasetConfig, work_of
-from corpusmill.engine.claim import claimed
+from corpusmill.engine.claim import CLAIM_THREAD, claimed
 from corpusmill.engine.running import RunnableBuild, log_finished
 from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import StepName
@@ -36,8 +40,13 @@ from corpusmill.mirrored import address_of, path_of
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.work_folder.moved import tell
 
+if TYPE_CHECKING:
+    from corpusmill.report.progress import StageProgress
+
 LOOK_SECONDS = 0.1  # between looks at how much memory workers take
 SMALL_BYTES = 4 << 20  # of sources, whose steps one process finishes in the second that two take to start
+
+View: TypeAlias = "Callable[[Callable[[], Sequence[StageProgress]]], AbstractContextManager[Any]]"
 
 log = logging.getLogger(__name__)
 
@@ -76,34 +85,46 @@ def run_steps(
     verify: bool = False,
     until: str = "",
     progress: RunProgress | None = None,
+    view: View = nullcontext,
 ) -> None:
     """Run every step of a dataset that this process has claimed, or those up to the stage `until`; see build_dataset.
 
     With `verify` a step is reused only if its outputs still have their sha256. One worker means this process.
-    `progress` counts them.
+    `progress` counts them; `view` shows what it reads, from when the first step that must run is known.
     """
     build = open_build(plan_receipt)
     workers = worker_count(workers, build.plan.source_bytes())
     progress = progress or RunProgress(GRAPH, GRAPH.names)
     begin_run(plan_receipt)
-    with worker_pool(workers) if workers > 1 else nullcontext() as pool:
-        for wave in GRAPH.waves(until):
-            for stage in wave:
-                progress.begin(build, stage)
-            steps: list[StepName] = []
-            for stage in wave:
-                if not verify and GRAPH[stage].reuse and stands(build, stage):
-                    build.reuse_stage(stage)
-                    progress.reuse(build, stage)
-                else:
-                    build.standings.pop(stage, None)
-                    steps += [(stage, unit) for unit in build.units(stage)]
+    waves = _waves_to_run(build, until, progress, verify=verify)
+    first = next(waves, [])
+    # What is never reused comes last: a wave of one such step is followed by none of several.
+    several = workers > 1 and (len(first) > 1 or any(GRAPH[stage].reuse for stage, _ in first))
+    with worker_pool(workers) if several else nullcontext() as pool, view(progress.read):
+        for steps in chain([first], waves):
             for (stage, unit), _ in (
                 _run_in_pool(pool, build, steps, verify=verify) if pool else _run_here(build, steps, verify=verify)
             ):
                 progress.end(build, stage, unit)
     if not until:
         note_standings(build)
+
+
+def _waves_to_run(build: RunnableBuild, until: str, progress: RunProgress, *, verify: bool) -> Iterator[list[StepName]]:
+    """The steps of each wave; reuses the stages that stand as a whole. No wave without steps."""
+    for wave in GRAPH.waves(until):
+        for stage in wave:
+            progress.begin(build, stage)
+        steps: list[StepName] = []
+        for stage in wave:
+            if not verify and GRAPH[stage].reuse and stands(build, stage):
+                build.reuse_stage(stage)
+                progress.reuse(build, stage)
+            else:
+                build.standings.pop(stage, None)
+                steps += [(stage, unit) for unit in build.units(stage)]
+        if steps:
+            yield steps
 
 
 def run_watched(
@@ -113,8 +134,7 @@ def run_watched(
     from corpusmill.report.progress import progress_view
 
     progress = RunProgress(GRAPH, [stage for wave in GRAPH.waves(until) for stage in wave])
-    with progress_view(progress.read):
-        run_steps(plan_receipt, workers=workers, verify=verify, until=until, progress=progress)
+    run_steps(plan_receipt, workers=workers, verify=verify, until=until, progress=progress, view=progress_view)
     return open_build(plan_receipt)
 
 
@@ -174,16 +194,15 @@ def _task_name(build: RunnableBuild, stage: str, task: str) -> str | None:
 
 @contextmanager
 def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
-    # Forked from a server, not from here: the parent may run threads (a progress view), whose locks would be copied.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["corpusmill.builds.loaded"])
+    """Processes for steps, all of them forked by now if they are forked from this one."""
     others = set(multiprocessing.active_children())
     table = SharedTable()
     table.use()
     with (
         table.file,
-        ProcessPoolExecutor(number, mp_context=context, initializer=_begin_worker, initargs=(table,)) as pool,
+        ProcessPoolExecutor(number, mp_context=_context(), initializer=_begin_worker, initargs=(table,)) as pool,
     ):
+        pool.submit(int)
         try:
             yield pool
         finally:
@@ -191,6 +210,20 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
             # queue's lock if one of them was killed while it held it.
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
+
+
+def _context() -> BaseContext:
+    """How workers begin. A fork copies only the thread that forks: what others have locked would stay locked. So only
+    a process without other threads is forked, counting those of libraries; the claim's locks nothing meanwhile.
+    """
+    ours = {threading.current_thread().name, CLAIM_THREAD} & {thread.name for thread in threading.enumerate()}
+    if sys.platform == "linux" and len(os.listdir("/proc/self/task")) == len(ours):  # noqa: PTH208
+        import corpusmill.builds.loaded  # noqa: F401
+
+        return multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["corpusmill.builds.loaded"])
+    return context
 
 
 def _run_here(build: RunnableBuild, steps: list[StepName], *, verify: bool) -> Iterator[tuple[StepName, Path]]:
@@ -277,12 +310,14 @@ def _opened(plan_receipt: str) -> RunnableBuild:
 def _begin_worker(table: SharedTable) -> None:
     table.use()
     collect_seldom()
+    logging.root.handlers.clear()  # a forked one would print what the build's process prints
     threading.Thread(target=_end_with_build, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not what it means to a program that builds
 
 
 def _end_with_build() -> None:
-    """Kill this worker when the build's process dies. The fork server would not: workers keep its lifeline open."""
+    """Kill this worker when the build's process dies. A fork server would not: workers keep its lifeline open."""
     build = multiprocessing.parent_process()
     if build is not None:
         build.join()

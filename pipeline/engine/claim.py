@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from corpusmill.errors import CorpusmillError, PermanentError, TransientError
 from corpusmill.ledger import RUN_LOCK, held
@@ -53,6 +53,14 @@ ASKING_LOCK = ".run.asking.lock"
 BEAT_SECONDS = 30.0
 EXPIRES_SECONDS = 600.0  # a task whose disk was full is tried again after 300
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+CLAIM_THREAD = "claim"
+RENEWING = Lock()
+"""Held while a claim is renewed, and while this process forks: no lock that the renewal needs is copied locked."""
+os.register_at_fork(
+    before=RENEWING.acquire,
+    after_in_parent=RENEWING.release,
+    after_in_child=RENEWING.release,
+)
 
 log = logging.getLogger(__name__)
 
@@ -175,15 +183,16 @@ def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iter
 
     def beat() -> None:
         while not stop.is_set():
-            try:
-                if not _touch(work, me):
-                    log.warning("%s has lost its claim on %s: it was silent for too long", me, work)
-                    return
-            except (OSError, CorpusmillError) as error:  # a short outage of disk or bucket does not lose the claim
-                log.warning("the claim of %s could not be renewed: %s", work, error)
+            with RENEWING:
+                try:
+                    if not _touch(work, me):
+                        log.warning("%s has lost its claim on %s: it was silent for too long", me, work)
+                        return
+                except (OSError, CorpusmillError) as error:  # a short outage of disk or bucket does not lose the claim
+                    log.warning("the claim of %s could not be renewed: %s", work, error)
             stop.wait(every_seconds)
 
-    thread = Thread(target=beat, name="claim", daemon=True)
+    thread = Thread(target=beat, name=CLAIM_THREAD, daemon=True)
     thread.start()
     try:
         yield

@@ -60,11 +60,10 @@ def children(pid: int) -> list[int]:
 
 
 def worker_of(process: subprocess.Popen[bytes]) -> int:
-    """A process that was forked from a server that the build started."""
+    """A worker that the build has forked."""
     while True:
-        for server in children(process.pid):
-            for worker in children(server):
-                return worker
+        for worker in children(process.pid):
+            return worker
 
 
 @pytest.mark.parametrize(
@@ -105,11 +104,10 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
 
 
 @pytest.mark.parametrize("sign", quick([signal.SIGKILL, signal.SIGTERM], 1))
-def test_build_killed_alone_takes_its_workers_and_their_server_with_it(tmp_path, sign: signal.Signals) -> None:
+def test_build_killed_alone_takes_its_workers_with_it(tmp_path, sign: signal.Signals) -> None:
     process = start(config_file(tmp_path / "killed"))
     stage_reached(tmp_path / "killed", "tokenize", process)
-    worker = worker_of(process)
-    watched = [os.pidfd_open(item) for item in (worker, *children(process.pid))]
+    watched = [os.pidfd_open(worker_of(process)), *map(os.pidfd_open, children(process.pid))]
     process.send_signal(sign)
     deadline = time.monotonic() + 10
     for item in watched:
@@ -123,7 +121,7 @@ def test_build_whose_workers_do_not_end_by_themselves_ends_all_the_same(tmp_path
     # As workers do that wait for a lock which another one held when it was killed: here for a thread without an end.
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys, threading\n"
-        "if 'multiprocessing.forkserver' in ' '.join(sys.orig_argv):\n"
+        "if '--workers' in sys.orig_argv:\n"
         "    os.register_at_fork(after_in_child=threading.Thread(target=threading.Event().wait).start)\n"
     )
     config = config_file(tmp_path / "build")
