@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ByteSize
+
 from corpusmill.builds.apart import require_apart
 from corpusmill.builds.local import run_steps, run_watched
-from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.plan import list_dataset, plan_dataset
+from corpusmill.builds.starting import LARGEST_SHARD_MIB, SHARDS, SMALLEST_SHARD_MIB
 from corpusmill.config import DatasetConfig, absolute_here, check_config, work_of
 from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed
@@ -50,6 +53,16 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
     source = {"paths": [absolute_here(path) for path in inputs], **sections.pop("source", {})}
     values = {"name": name, "source": source, "dedup": dedup, "destinations": [{"path": absolute_here(output)}]}
     return check_config({**values, **of_later_stages, **sections}, where="the command's arguments")
+
+
+def cut_for_cores(config: DatasetConfig) -> DatasetConfig:
+    """A configuration with `source.shard_bytes` for about SHARDS shards of its sources, so that a machine's cores share
+    them: a power of two, which stays as it is when some files are added, so that the other shards are reused.
+    """
+    mebibytes = sum(file.size_bytes for file in list_dataset(config).files) // (SHARDS << 20)
+    mebibytes = min(max(SMALLEST_SHARD_MIB, 1 << mebibytes.bit_length() >> 1), LARGEST_SHARD_MIB)
+    source = config.source.model_copy(update={"shard_bytes": ByteSize(mebibytes << 20)})
+    return config.model_copy(update={"source": source})
 
 
 def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:

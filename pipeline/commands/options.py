@@ -68,11 +68,11 @@ Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its
 EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
 
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
-ShardBytes = Annotated[
-    int,
-    typer.Option(
-        metavar="SIZE", parser=size_bytes, show_default="256MiB", help="Source bytes per shard, the unit of work."
-    ),
+_SHARD_BYTES = "Source bytes per shard, the unit of work."
+ShardBytes = Annotated[int, typer.Option(metavar="SIZE", parser=size_bytes, show_default="256MiB", help=_SHARD_BYTES)]
+ShardBytesForCores = Annotated[
+    int | None,
+    typer.Option(metavar="SIZE", parser=size_bytes, show_default="4MiB to 256MiB, for 16 shards", help=_SHARD_BYTES),
 ]
 TokensPerShard = Annotated[int | None, typer.Option(help="About this many tokens in each output file.", min=1)]
 RejectedShare = Annotated[

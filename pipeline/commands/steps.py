@@ -40,12 +40,12 @@ def dedup(
     text_field: options.TextField = "text",
     max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
-    shard_bytes: options.ShardBytes = 256 << 20,
+    shard_bytes: options.ShardBytesForCores = None,
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
-    from corpusmill.builds.dedup_alone import dedup_config, deduplicate, render_finished
+    from corpusmill.builds.dedup_alone import cut_for_cores, dedup_config, deduplicate, render_finished
     from corpusmill.config import absolute_here
 
     config = dedup_config(
@@ -65,12 +65,13 @@ def dedup(
         source={
             "text_field": text_field,
             "max_rejected_share": max_rejected_share,
-            "shard_bytes": shard_bytes,
             "endpoint_url": endpoint_url,
+            **({"shard_bytes": shard_bytes} if shard_bytes else {}),
         },
         index={"method": method},
         work_folder=absolute_here(str(work_folder)),
     )
+    config = config if shard_bytes else cut_for_cores(config)
     typer.echo(render_finished(deduplicate(config, output, workers=workers, watch=True), output))
 
 

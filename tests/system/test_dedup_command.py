@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from corpusmill import cli
-from corpusmill.builds.dedup_alone import dedup_config, write_index
+from corpusmill.builds.dedup_alone import cut_for_cores, dedup_config, write_index
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.dedup.suffix_array import open_suffix_array
@@ -55,6 +55,22 @@ def without(texts: list[str], ranges: list[list[tuple[int, int]]]) -> list[str]:
 @pytest.fixture
 def texts(tmp_path: Path) -> list[str]:
     return write_corpus(tmp_path / "corpus", documents=60)
+
+
+@pytest.mark.parametrize(
+    ("source_mebibytes", "shard_mebibytes"),
+    [(0, 4), (127, 4), (128, 8), (300, 16), (1000, 32), (4096, 256), (9000, 256)],
+)
+def test_dedup_without_a_shard_size_cuts_about_sixteen_shards_until_they_are_large(
+    tmp_path: Path, source_mebibytes: int, shard_mebibytes: int
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    for number in range(2):
+        with (tmp_path / "corpus" / f"{number}.jsonl").open("wb") as file:
+            file.truncate(source_mebibytes << 19)
+    dedup, work = {"mode": "remove", "minimum_bytes": 100}, str(tmp_path / "work")
+    config = dedup_config([str(tmp_path / "corpus")], str(tmp_path / "clean"), dedup, work_folder=work)
+    assert cut_for_cores(config).source.shard_bytes == shard_mebibytes << 20
 
 
 def test_dedup_command_removes_what_the_oracle_says_and_keeps_names(tmp_path: Path, texts: list[str]) -> None:
