@@ -57,12 +57,14 @@ def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **se
 
 def cut_for_cores(config: DatasetConfig) -> DatasetConfig:
     """A configuration with `source.shard_bytes` for about SHARDS shards of its sources, so that a machine's cores share
-    them: a power of two, which stays as it is when some files are added, so that the other shards are reused.
+    them. Not below the largest file, which would be cut in two, up to the usual size. A power of two, which stays as it
+    is when some files are added, so that the other shards are reused.
     """
-    mebibytes = sum(file.size_bytes for file in list_dataset(config).files) // (SHARDS << 20)
-    mebibytes = min(max(SMALLEST_SHARD_MIB, 1 << mebibytes.bit_length() >> 1), LARGEST_SHARD_MIB)
-    source = config.source.model_copy(update={"shard_bytes": ByteSize(mebibytes << 20)})
-    return config.model_copy(update={"source": source})
+    sizes = [file.size_bytes for file in list_dataset(config).files]
+    even, largest = sum(sizes) // SHARDS, max(sizes, default=1) - 1
+    shard_bytes = max(SMALLEST_SHARD_MIB << 20, 1 << even.bit_length() >> 1, 1 << largest.bit_length())
+    update = {"shard_bytes": ByteSize(min(shard_bytes, LARGEST_SHARD_MIB << 20))}
+    return config.model_copy(update={"source": config.source.model_copy(update=update)})
 
 
 def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None, watch: bool = False) -> Build:
@@ -76,6 +78,8 @@ def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None,
 def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
     """Deduplicate the sources and put the documents below `output`, under the sources' names."""
     folder = _output_folder(config, output, "dedup")
+    if "shard_bytes" not in config.source.model_fields_set:
+        config = cut_for_cores(config)
     build = run_stages(config, "writeback", workers=workers, watch=watch)
     return _delivered(build, "writeback", folder)
 

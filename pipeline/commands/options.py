@@ -72,7 +72,7 @@ _SHARD_BYTES = "Source bytes per shard, the unit of work."
 ShardBytes = Annotated[int, typer.Option(metavar="SIZE", parser=size_bytes, show_default="256MiB", help=_SHARD_BYTES)]
 ShardBytesForCores = Annotated[
     int | None,
-    typer.Option(metavar="SIZE", parser=size_bytes, show_default="4MiB to 256MiB, for 16 shards", help=_SHARD_BYTES),
+    typer.Option(metavar="SIZE", parser=size_bytes, show_default="4MiB to 256MiB, by the sources", help=_SHARD_BYTES),
 ]
 TokensPerShard = Annotated[int | None, typer.Option(help="About this many tokens in each output file.", min=1)]
 RejectedShare = Annotated[

@@ -45,7 +45,7 @@ def dedup(
     workers: options.Workers = None,
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
-    from corpusmill.builds.dedup_alone import cut_for_cores, dedup_config, deduplicate, render_finished
+    from corpusmill.builds.dedup_alone import dedup_config, deduplicate, render_finished
     from corpusmill.config import absolute_here
 
     config = dedup_config(
@@ -71,7 +71,6 @@ def dedup(
         index={"method": method},
         work_folder=absolute_here(str(work_folder)),
     )
-    config = config if shard_bytes else cut_for_cores(config)
     typer.echo(render_finished(deduplicate(config, output, workers=workers, watch=True), output))
 
 

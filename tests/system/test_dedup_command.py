@@ -58,16 +58,26 @@ def texts(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("source_mebibytes", "shard_mebibytes"),
-    [(0, 4), (127, 4), (128, 8), (300, 16), (1000, 32), (4096, 256), (9000, 256)],
+    ("file_mebibytes", "files", "shard_mebibytes"),
+    [
+        (0, 1, 4),
+        (1, 127, 4),
+        (1, 128, 8),
+        (8, 4, 8),
+        (9, 4, 16),
+        (9, 99, 32),
+        (200, 1, 256),
+        (900, 2, 256),
+        (9, 999, 256),
+    ],
 )
-def test_dedup_without_a_shard_size_cuts_about_sixteen_shards_until_they_are_large(
-    tmp_path: Path, source_mebibytes: int, shard_mebibytes: int
+def test_dedup_without_a_shard_size_cuts_sixteen_shards_but_no_file_that_fits_the_largest(
+    tmp_path: Path, file_mebibytes: int, files: int, shard_mebibytes: int
 ) -> None:
     (tmp_path / "corpus").mkdir()
-    for number in range(2):
+    for number in range(files):
         with (tmp_path / "corpus" / f"{number}.jsonl").open("wb") as file:
-            file.truncate(source_mebibytes << 19)
+            file.truncate(file_mebibytes << 20)
     dedup, work = {"mode": "remove", "minimum_bytes": 100}, str(tmp_path / "work")
     config = dedup_config([str(tmp_path / "corpus")], str(tmp_path / "clean"), dedup, work_folder=work)
     assert cut_for_cores(config).source.shard_bytes == shard_mebibytes << 20
