@@ -28,7 +28,7 @@ from corpusmill.builds.plan import plan_dataset, require_same_code
 from corpusmill.builds.processes import WorkerLostError, collect_seldom
 from corpusmill.builds.progress import RunProgress
 from corpusmill.config import DatasetConfig, work_of
-from corpusmill.engine.claim import CLAIM_THREAD, claimed
+from corpusmill.engine.claim import CLAIM_THREAD, RENEWING, claimed
 from corpusmill.engine.running import RunnableBuild, log_finished
 from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import StepName
@@ -43,6 +43,7 @@ from corpusmill.work_folder.moved import tell
 if TYPE_CHECKING:
     from corpusmill.report.progress import StageProgress
 
+ENDING = {signal.SIGINT, signal.SIGTERM}
 LOOK_SECONDS = 0.1  # between looks at how much memory workers take
 SMALL_BYTES = 4 << 20  # of sources, whose steps one process finishes in the second that two take to start
 
@@ -202,8 +203,15 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
         table.file,
         ProcessPoolExecutor(number, mp_context=_context(), initializer=_begin_worker, initargs=(table,)) as pool,
     ):
-        pool.submit(int)
         try:
+            # Signals wait until all workers are forked, and in each until it has begun: Python drops what a handler
+            # raises in the middle of a fork, and the pool waits forever for a worker that ends so early.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+            try:
+                with RENEWING:
+                    pool.submit(int)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield pool
         finally:
             # No step runs any more. Workers are terminated because on a normal exit they would wait forever for the
@@ -217,10 +225,11 @@ def _context() -> BaseContext:
     a process without other threads is forked, counting those of libraries; the claim's locks nothing meanwhile.
     """
     ours = {threading.current_thread().name, CLAIM_THREAD} & {thread.name for thread in threading.enumerate()}
-    if sys.platform == "linux" and len(os.listdir("/proc/self/task")) == len(ours):  # noqa: PTH208
-        import corpusmill.builds.loaded  # noqa: F401
+    if sys.platform == "linux" and threading.active_count() == len(ours):
+        import corpusmill.builds.loaded  # noqa: F401 (numpy may start threads, too)
 
-        return multiprocessing.get_context("fork")
+        if len(os.listdir("/proc/self/task")) == len(ours):  # noqa: PTH208
+            return multiprocessing.get_context("fork")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["corpusmill.builds.loaded"])
     return context
@@ -257,6 +266,8 @@ def _run_in_pool(
                 if log.isEnabledFor(logging.INFO):  # the worker has no handler
                     log_finished(read_receipt(path))
                 yield running.pop(future), path
+    except BrokenProcessPool as error:  # it was broken before all steps were submitted
+        raise _lost(build, steps, {}) from error
     except BaseException:
         for future in running:
             future.cancel()  # after an interrupt, too, no waiting step may start
@@ -308,12 +319,17 @@ def _opened(plan_receipt: str) -> RunnableBuild:
 
 
 def _begin_worker(table: SharedTable) -> None:
-    table.use()
-    collect_seldom()
-    logging.root.handlers.clear()  # a forked one would print what the build's process prints
-    threading.Thread(target=_end_with_build, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not what it means to a program that builds
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    if RENEWING.locked():  # copied from the parent, which forked
+        RENEWING.release()
+    for logger in (logging.root, *logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            logger.handlers.clear()  # a forked worker would print what the build's process prints
+    table.use()
+    collect_seldom()
+    threading.Thread(target=_end_with_build, daemon=True).start()
 
 
 def _end_with_build() -> None:

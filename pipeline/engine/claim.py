@@ -34,6 +34,7 @@ import logging
 import os
 import platform
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -55,12 +56,7 @@ EXPIRES_SECONDS = 600.0  # a task whose disk was full is tried again after 300
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CLAIM_THREAD = "claim"
 RENEWING = Lock()
-"""Held while a claim is renewed, and while this process forks: no lock that the renewal needs is copied locked."""
-os.register_at_fork(
-    before=RENEWING.acquire,
-    after_in_parent=RENEWING.release,
-    after_in_child=RENEWING.release,
-)
+"""Held while a claim is renewed. Who forks this process holds it meanwhile: no lock is then copied while in use."""
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +178,7 @@ def beating(work: Path, me: Holder, every_seconds: float = BEAT_SECONDS) -> Iter
     stop = Event()
 
     def beat() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # they are the main thread's
         while not stop.is_set():
             with RENEWING:
                 try:

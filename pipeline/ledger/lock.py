@@ -19,6 +19,9 @@ from corpusmill.errors import TransientError
 LOCK_NAME = ".lock"  # in a step's folder: held by the process that writes into it
 RUN_LOCK = ".run.lock"  # in a dataset's work folder: held by the process that builds or cleans up
 
+HELD: set[IO[str]] = set()
+"""The locks of this process. A process forked from it closes them at once: else they would outlive their owner."""
+
 log = logging.getLogger(__name__)
 
 
@@ -34,12 +37,25 @@ def held(path: Path, *, wait: bool) -> Iterator[None]:
         file.close()
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _locked(path, wait=wait)
-    with file:
-        file.truncate(0)
-        file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), "since": time.time()}))
-        file.flush()
-        yield
-        file.truncate(0)
+    HELD.add(file)
+    try:
+        with file:
+            file.truncate(0)
+            file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), "since": time.time()}))
+            file.flush()
+            yield
+            file.truncate(0)
+    finally:
+        HELD.discard(file)
+
+
+def _close_inherited() -> None:
+    for file in HELD:
+        file.close()
+    HELD.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _locked(path: Path, *, wait: bool) -> IO[str]:

@@ -128,18 +128,6 @@ def test_beats_keep_a_claim_alive_and_end_with_the_work_or_the_claim(
     assert time.time() - (work / CLAIM).stat().st_mtime > EXPIRES_SECONDS
 
 
-def test_process_forked_while_its_claim_is_renewed_finds_nothing_locked(work: Path) -> None:
-    claim_dataset(work, ME, lambda _: True)
-    with beating(work, ME, every_seconds=0):
-        for _ in range(50):
-            child = os.fork()
-            if not child:
-                signal.alarm(20)  # a lock that was copied locked is never released
-                with beating(work, ME, every_seconds=0):
-                    os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-
-
 def wait_until(condition: object) -> None:
     deadline = time.monotonic() + 20
     while not condition():  # type: ignore[operator]
