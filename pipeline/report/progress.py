@@ -69,8 +69,8 @@ def progress_view(read: Callable[[], Sequence[StageProgress]], console: Console 
     with ThreadPoolExecutor(max_workers=1) as pool:
         console = console or Console(stderr=True)
         seconds = REFRESH_SECONDS if console.is_terminal else LINES_SECONDS
-        watching = pool.submit(watch, read, stop, console, refresh_seconds=seconds)
-        try:
+        try:  # an interrupt may come while the thread starts
+            watching = pool.submit(watch, read, stop, console, refresh_seconds=seconds)
             yield
         finally:
             stop.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
@@ -102,6 +103,18 @@ def test_progress_view_error_of_the_reader_comes_out_after_the_body() -> None:
     with pytest.raises(OSError, match="receipts are gone"), progress_view(read, Console(file=io.StringIO())):
         finished.append(True)
     assert finished
+
+
+def test_progress_view_interrupted_while_its_thread_starts_ends(monkeypatch) -> None:
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(*arguments: object, **named: object) -> None:
+        submit(*arguments, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt), progress_view(lambda: []):
+        pass
 
 
 def test_progress_view_error_of_the_body_is_not_hidden() -> None:
