@@ -195,7 +195,7 @@ def _task_name(build: RunnableBuild, stage: str, task: str) -> str | None:
 
 @contextmanager
 def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes for steps, all of them forked by now if they are forked from this one."""
+    """Processes for steps. If this process forks them, it has forked all of them when the `with` begins."""
     others = set(multiprocessing.active_children())
     table = SharedTable()
     table.use()
@@ -221,8 +221,8 @@ def worker_pool(number: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _context() -> BaseContext:
-    """How workers begin. A fork copies only the thread that forks: what others have locked would stay locked. So only
-    a process without other threads is forked, counting those of libraries; the claim's locks nothing meanwhile.
+    """How workers begin. A fork copies only the thread that forks: what other threads have locked would stay locked.
+    So a process with other threads, a library's included, is not forked. The claim's may run: see RENEWING.
     """
     ours = {threading.current_thread().name, CLAIM_THREAD} & {thread.name for thread in threading.enumerate()}
     if sys.platform == "linux" and threading.active_count() == len(ours):
