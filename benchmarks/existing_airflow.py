@@ -100,7 +100,7 @@ def plain(number):
                 groups[one["group"]] = TaskGroup(one["group"])
             group = {{"task_group": groups[one["group"]]}} if one["group"] else {{}}
             if one["is_mapped"]:
-                lists = [made[name] for name in one["upstream"] if name.startswith("units.")]
+                lists = [made[name] for name in one["upstream"] if "list_" in name]
                 steps = mapped.override(task_id=one["label"], execution_timeout=timedelta(days=2), **group)
                 task_made = steps.partial(stage=one["label"], processes=1).expand_kwargs(lists[0])
             elif one["kind"] == "Approve":

@@ -50,6 +50,7 @@ RETRYING = {
 # A finished build of whichever dataset: the report's task names it, because a form decides which one it is, and leaves
 # it out if the build is not what `latest` points to.
 REPORT = "report"  # the stage that the task `report` runs
+LIST = "list_"  # before a stage's name: the task that lists its units
 ANY_DATASET = AssetAlias("corpusmill datasets")
 
 
@@ -233,7 +234,7 @@ def close(name: str) -> None:
 # file of many DAGs. Datasets differ in few of these arguments.
 @cache
 def _listing(stage: str) -> Any:
-    return list_units.override(task_id=stage)
+    return list_units.override(task_id=f"{LIST}{stage}")
 
 
 @cache
@@ -245,18 +246,21 @@ def chain_stages(planned: XComArg, placement: Placement) -> XComArg:
     """Every stage of the graph after a task named `plan` that returns a plan's receipt; returns the report's task."""
     estimated = estimate(plan_receipt=PLAN_RECEIPT)
     planned >> estimated
-    lists = TaskGroup("units", tooltip="What each stage's tasks are: shards, partitions, cells, parts, destinations")
+    lists = TaskGroup("units", tooltip="What each stage's tasks are, as the plan decides: shards, parts, destinations")
     groups = {name: TaskGroup(name, tooltip=tooltip) for name, tooltip in GROUPS.items()}
     listed: dict[str, XComArg] = {}
     ended: dict[str, Any] = {}  # by stage, the upstream of later stages: its tasks, or the approval after them
     for stage in GRAPH:
         if stage.name == REPORT:
             continue
+        group = groups.get(stage.group, nullcontext())
         if not stage.units_of:
-            with lists:
+            # One group of all lists would come before and after nearly every other node: Airflow cannot sort such a
+            # graph, and answers 500. So lists that wait for a stage are in their own stage's group.
+            with group if stage.units_after else lists:
                 listed[stage.name] = units = _listing(stage.name)(stage.name, PLAN_RECEIPT, placement.most_tasks)
             ([ended[name] for name in stage.units_after] or [estimated]) >> units
-        with groups.get(stage.group, nullcontext()):
+        with group:
             steps = _steps(stage.name, placement.processes, tuple(placement.of(stage.name).items()))
             work = steps.expand_kwargs(listed[stage.units_of or stage.name])
         [ended[name] for name in GRAPH.after(stage.name)] >> work

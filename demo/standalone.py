@@ -51,13 +51,17 @@ class Standalone(standalone_command.StandaloneCommand):
             self.subcommands[name].start()
 
     def initialize_database(self) -> None:
-        """Make the tables and the pool, one slot for each GiB of this machine; a size given in the UI stays.
+        """Make the tables and the pool, one slot for each GiB of this machine; a size given in the UI stays. Stored
+        graphs of an older Corpusmill are mended.
 
         Tasks are told the pool's size, which they cannot ask for: a plan refuses what would never fit.
         """
         from airflow.models.pool import Pool
 
+        from corpusmill_airflow.stored_graphs import mend_stored_graphs
+
         super().initialize_database()
+        mend_stored_graphs()
         name = os.environ["CORPUSMILL_MEMORY_POOL"]
         pool = Pool.get_pool(name)
         slots = pool.slots if pool else max(1, psutil.virtual_memory().total >> 30)

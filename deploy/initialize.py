@@ -1,4 +1,4 @@
-"""Once before Airflow starts: tables, the memory pool, the login, the bucket. Repeating it changes nothing."""
+"""Once before Airflow starts: tables, stored graphs, memory pool, login, bucket. Repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ def main() -> None:
     from airflow.models.pool import Pool
     from airflow.utils.db import initdb
 
+    from corpusmill_airflow.stored_graphs import mend_stored_graphs
+
     initdb()
+    mend_stored_graphs()
     pool, gib = os.environ["CORPUSMILL_MEMORY_POOL"], int(os.environ["CORPUSMILL_MEMORY_GIB"])
     if Pool.get_pool(pool) is None:
         Pool.create_or_update_pool(pool, gib, "GiB of memory; a task takes what it needs", include_deferred=False)

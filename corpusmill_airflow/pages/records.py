@@ -26,7 +26,8 @@ ESTIMATE = "estimate"
 APPROVALS = tuple(f"approve_{stage.approved or stage.name}" for stage in GRAPH if stage.approval)  # their tasks
 WHY = "why"  # the XCom of a task that stops (running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
-LISTS = "units"  # the group of tasks that list the units of stages (stage_tasks.py)
+STAGES = {PLAN: PLAN} | {f"{stage.group}.{stage.name}" if stage.group else stage.name: stage.name for stage in GRAPH}
+LIST = "list_"  # before a stage's name: the task that lists its units (stage_tasks.py)
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,11 @@ def _listed(session: Session, run: Run) -> dict[tuple[str, int], str]:
         XComModel.dag_id == run.dag_id,
         XComModel.run_id == run.run_id,
         XComModel.key == "return_value",
-        XComModel.task_id.startswith(f"{LISTS}."),
+        XComModel.task_id.contains(LIST),
     )
     for task_id, value in session.execute(query):
         if isinstance(value, list) and all(isinstance(arguments, dict) and "unit" in arguments for arguments in value):
-            by_list[task_id.removeprefix(f"{LISTS}.")] = [str(arguments["unit"]) for arguments in value]
+            by_list[task_id.partition(LIST)[2]] = [str(arguments["unit"]) for arguments in value]
     return {
         (stage.name, place): unit
         for stage in GRAPH
@@ -139,8 +140,7 @@ def _listed(session: Session, run: Run) -> dict[tuple[str, int], str]:
 
 def stage_of(task_id: str) -> str | None:
     """The stage that a task runs, or None if it runs none."""
-    group, _, name = task_id.rpartition(".")
-    return name if group != LISTS and (name in GRAPH or name == PLAN) else None
+    return STAGES.get(task_id)
 
 
 def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:

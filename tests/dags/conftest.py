@@ -33,6 +33,7 @@ os.environ.update(
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",  # what is parsed again is stored again
         "AIRFLOW__API_AUTH__JWT_SECRET": "for tests " * 8,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,looker:viewer",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
@@ -59,14 +60,20 @@ def rows_of_this_file() -> Iterator[None]:
     """What a file's tests wrote into that database goes with them: which files share it, the test runner decides."""
     yield
     if (HOME / "airflow.db").exists():
-        from airflow.models.dag import DagModel
-        from airflow.models.dagrun import DagRun
-        from airflow.utils.session import create_session
-        from sqlalchemy import delete
+        forget_dags()
 
-        with create_session() as session:
-            for model in (DagRun, DagModel):
-                session.execute(delete(model))
+
+def forget_dags() -> None:
+    """Remove every DAG and run from that database."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    with create_session() as session:
+        for model in (TaskInstance, DagRun, DagModel):
+            session.execute(delete(model))
 
 
 @pytest.fixture(scope="session")

@@ -92,7 +92,7 @@ def seed_run(
     began = now - timedelta(minutes=10)
     if reprocessed:
         began = datetime.fromtimestamp(reprocessed.stat().st_mtime, UTC) - timedelta(seconds=1)
-    seen: list[dict[str, Any]] = [_task("plan", -1, None, "success", began, began + timedelta(seconds=2))]
+    seen: list[dict[str, Any]] = [task_row("plan", -1, None, "success", began, began + timedelta(seconds=2))]
     values: dict[tuple[str, int], Any] = {("plan", -1): str(plan_receipt)}
     last = STAGES.index(until) if until else len(STAGES)
     for number, stage in enumerate(STAGES[: last + 1]):
@@ -102,7 +102,7 @@ def seed_run(
             word = ("failed" if state == "failed" else "running") if at_work else "success"
             map_index = -1 if stage == "report" else place
             ended = None if word == "running" else now - timedelta(minutes=1)
-            item = _task(task_id, map_index, unit, word, began + timedelta(seconds=2 + 20 * number), ended)
+            item = task_row(task_id, map_index, unit, word, began + timedelta(seconds=2 + 20 * number), ended)
             seen.append(item | {"try_number": (tries or {}).get((stage, unit), 1)})
             if word == "success":
                 paths = _receipts(build, stage, unit)
@@ -131,7 +131,7 @@ def _receipts(build: Build, stage: str, task: str) -> list[str]:
     return [str(build.folder(stage, unit) / "receipt.json") for unit in build.units_of_task(stage, task)]
 
 
-def _task(
+def task_row(
     task_id: str, map_index: int, name: str | None, state: str, began: datetime, ended: datetime | None
 ) -> dict[str, Any]:
     return {

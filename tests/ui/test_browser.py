@@ -24,6 +24,10 @@ from conftest import (
 from playwright.sync_api import Browser, Frame, Page, expect
 
 MINIMUM_BYTES, SHARD_BYTES = "150", "20KB"
+TASKS = (  # and groups
+    *("plan", "estimate", "download", "index", "find_ranges", "writeback", "tokenize", "shuffle", "exports", "upload"),
+    "report",
+)
 CHANGED = OUT / "data" / "sample" / "a1.jsonl"
 
 
@@ -100,6 +104,26 @@ def test_shards_are_filtered_by_number(page: Page, known: SimpleNamespace) -> No
     expect(frame.locator("#shards tr[data-shard]:visible")).to_have_count(1)
     frame.fill("#shards input[type=search]", "")
     expect(frame.locator("#shards tr[data-shard]:visible")).to_have_count(len(known.digests))
+
+
+def test_graph_of_a_finished_run_shows_its_tasks(page: Page, known: SimpleNamespace) -> None:
+    page.goto(f"{URL}/dags/build_dataset/runs/{known.run}")
+    page.locator("button[aria-label^='Show Graph']").first.click()
+    for task in TASKS:
+        expect(
+            page.locator(".react-flow__node").filter(has_text=re.compile(rf"^{task}(?![a-z_])")).first
+        ).to_be_visible()
+    page.get_by_role("button", name="Collapse Details Panel").click()
+    page.get_by_role("button", name="Fit View").click()
+    picture(page, "readme/graph")
+
+
+def test_grid_of_a_finished_run_shows_its_tasks(page: Page, known: SimpleNamespace) -> None:
+    page.locator("button[aria-label^='Show Grid']").first.click()
+    page.goto(f"{URL}/dags/build_dataset/runs/{known.run}")
+    for task in TASKS:
+        expect(page.locator(f"[data-testid='task-{task}']")).to_be_visible()
+    picture(page, "readme/grid")
 
 
 def test_user_who_may_only_look_is_told_why_the_button_is_off(browser: Browser, known: SimpleNamespace) -> None:
@@ -220,4 +244,4 @@ def test_two_versions_of_a_datasets_history_are_compared(page: Page) -> None:
 def test_pictures_were_taken() -> None:
     names = {path.relative_to(OUT).as_posix() for path in Path(OUT).rglob("*.png")}
     shown = {f"readme/{name}{theme}.png" for name in ("report", "reprocessed", "datasets") for theme in ("", "-dark")}
-    assert {*shown, "02-form.png"} <= names
+    assert {*shown, "readme/grid.png", "readme/graph.png", "02-form.png"} <= names

@@ -140,6 +140,10 @@ def test_dataset_is_built_has_the_bytes_of_a_build_without_airflow_and_its_pages
     assert (page.status_code, "tiny" in page.text) == (200, True)
     report = fresh.client.get(f"/dataset-report/{DAG}/first/report")
     assert (report.status_code, "tokens" in report.text) == (200, True)
+    for dag in (item["dag_id"] for item in fresh.call("GET", "/api/v2/dags")["dags"]):
+        for address in (f"/ui/grid/structure/{dag}", f"/ui/structure/structure_data?dag_id={dag}"):
+            shown = fresh.client.get(address)
+            assert (shown.status_code, "id" in shown.text) == (200, True), f"{address}: {shown.text[:200]}"
     everything = fresh.client.get("/dataset-report/datasets")
     assert (everything.status_code, "tiny" in everything.text) == (200, True)
     plugins = fresh.call("GET", "/api/v2/plugins")["plugins"]
