@@ -27,6 +27,8 @@ import errno, json, logging, os, signal, sys, threading
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 
+# A runner in the background (`nohup make test &`) ignores SIGINT, and its programs would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 config = check_config(json.loads(sys.argv[1]), where="a test")
 """
 
