@@ -2,8 +2,9 @@
 
 CORPUSMILL_FORM_ROOTS lists the roots, with commas between them: folders of this machine (relative ones start at the
 root folder), ``s3://bucket/prefix``, ``gs://bucket``, ``hf://datasets/owner``. The endpoint of a store of your own
-follows a bar, as in the form: ``s3://bucket | http://minio:9000``; without it the bucket is the provider's.
-By default the root is CORPUSMILL_ROOT, the data folder, and there is no endpoint.
+follows a bar, as in the form: ``s3://bucket | http://minio:9000``. Without one, in a root or in a form, it is that of
+the environment (AWS_ENDPOINT_URL), which the store's client uses, or the provider's.
+By default the root is CORPUSMILL_ROOT, the data folder.
 
 Folders are compared after links and `..` are resolved. A form may keep every place that the operator's configuration
 names, with the endpoint it has there.
@@ -95,11 +96,14 @@ def require_listed(
 
 def require_within(places: Iterable[tuple[str, Place]]) -> None:
     """ConfigError that names every place that lies below no root."""
-    roots = [(_resolved(location), endpoint) for location, endpoint in form_roots()]
+    roots = [(_resolved(location), _endpoint(location, endpoint)) for location, endpoint in form_roots()]
     beyond = [
         (key, f"{location} at {endpoint}" if endpoint else location)
         for key, (location, endpoint) in places
-        if not any(endpoint == at and _is_below(_resolved(location, glob=key in GLOBS), root) for root, at in roots)
+        if not any(
+            _endpoint(location, endpoint) == at and _is_below(_resolved(location, glob=key in GLOBS), root)
+            for root, at in roots
+        )
     ]
     if beyond:
         written = [ENDPOINT_MARK.join(filter(None, root)) for root in form_roots()]
@@ -110,6 +114,13 @@ def require_within(places: Iterable[tuple[str, Place]]) -> None:
             next_step="write it into the configuration file of a dataset, or ask the operator of Airflow to add it to"
             f" {FORM_ROOTS} (docs/security.md)",
         )
+
+
+def _endpoint(location: str, endpoint: str | None) -> str | None:
+    """Where a bucket's requests go: the endpoint that is written, else that of the environment, as boto3 takes it."""
+    if endpoint or not location.startswith("s3://"):
+        return endpoint
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def _resolved(location: str, *, glob: bool = False) -> tuple[str, ...]:

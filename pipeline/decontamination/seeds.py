@@ -233,7 +233,8 @@ def open_seeds(folder: Path) -> Seeds:
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> NDArray[Any]:
     """ValueError for a file of another size."""
-    mapped = np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, dtype)
+    # Nothing cannot be mapped. Read-only like a map, since kernels are compiled for either kind.
+    mapped = np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.frombuffer(b"", dtype)
     return mapped.reshape(shape)
 
 

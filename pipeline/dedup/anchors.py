@@ -211,7 +211,7 @@ def open_repeats(folder: Path) -> NDArray[np.uint64]:
 def _map_rows(path: Path, dtype: str, columns: int) -> NDArray[Any]:
     rows, rest = divmod(path.stat().st_size, columns * np.dtype(dtype).itemsize)
     if rows == 0 or rest:  # an empty file cannot be mapped; a truncated file counts as empty, which the caller rejects
-        return np.empty((0, columns), dtype)
+        return np.frombuffer(b"", dtype).reshape(0, columns)  # read-only, as a map is
     return np.asarray(np.memmap(str(path), dtype, "r", shape=(rows, columns)))
 
 

@@ -52,7 +52,7 @@ class Sections:
         """The u64 rows of one section, memory-mapped."""
         with self._section(name, section, 8) as (file, first, last):
             if first == last:  # an empty range cannot be mapped
-                return np.empty(0, np.uint64)
+                return np.frombuffer(b"", np.uint64)  # read-only, as a map is
             return np.memmap(file, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
 
     def whole(self, name: str, dtype: str = "<u8") -> NDArray[Any]:

@@ -123,7 +123,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 def mapped(path: Path, dtype: DTypeLike, count: int, offset_bytes: int = 0) -> NDArray[Any]:
     """`count` items of `dtype` from `offset_bytes` on, memory-mapped read-only; an empty array for no items."""
     if count == 0:
-        return np.empty(0, dtype)  # mmap refuses zero bytes
+        return np.frombuffer(b"", dtype)  # mmap refuses zero bytes; read-only, as it is
     return np.memmap(str(path), dtype=dtype, mode="r", offset=offset_bytes, shape=(count,))
 
 
