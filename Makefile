@@ -1,5 +1,6 @@
 # Corpusmill. Every target sets up what it needs: on a machine with make and Python 3.11 or newer, `make demo` and
-# `make test` are each one command. Everything is installed into .venv, hash-checked, from requirements.lock.
+# `make test` are each one command. Everything is installed into .venv, hash-checked, from requirements.lock (what the
+# image has, too) and requirements-dev.lock.
 
 PYTHON ?=
 VENV   := .venv
@@ -18,7 +19,7 @@ export NUMBA_THREADING_LAYER := workqueue
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down compose-env pin-images wheel test test-slow test-thorough fuzz test-consumers test-ui test-wheel screenshots docs check lock clean
+.PHONY: help setup demo up down compose-env pin-images wheel test test-slow test-thorough fuzz test-consumers test-ui test-wheel test-containers screenshots docs check lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +69,9 @@ test-ui: $(STAMP) ## drive a real Airflow in the machine's own Chromium: form, p
 test-wheel: $(STAMP) ## try the wheel in fresh environments with Airflow 3.1, 3.2 and 3.3 (CORPUSMILL_TEST_AIRFLOWS=3.3.2: one)
 	$(BIN)/python -m pytest tests/wheel
 
+test-containers: $(STAMP) ## start the compose file in both profiles, kill and cut off its services, compare the bytes
+	$(BIN)/python -m pytest tests/containers -s
+
 screenshots: $(STAMP) ## the same, and take the screenshots in README.md again
 	$(BIN)/python tests/ui/run.py screenshots
 
@@ -81,7 +85,7 @@ check: $(STAMP) ## lint, format and types
 	$(BIN)/mypy
 
 lock: $(TOOLS)/.installed ## pin what requirements*.in ask for, with hashes and without any host
-	for asked in requirements.in requirements-setup.in tests/consumers/*/requirements*.in tests/ui/requirements.in tests/deploy/requirements.in docs/site/requirements.in; do \
+	for asked in requirements.in requirements-dev.in requirements-setup.in tests/consumers/*/requirements*.in tests/ui/requirements.in tests/containers/requirements.in docs/site/requirements.in; do \
 	    python=$$(cat $$(dirname $$asked)/python-version 2>/dev/null || echo 3.11); \
 	    $(TOOLS)/bin/uv pip compile $$asked $(LOCK) --python-version $$python -o $${asked%.in}.lock || exit 1; \
 	done
@@ -108,9 +112,9 @@ $(TOOLS)/.installed: requirements-setup.lock
 
 # compat: the repository's folder on Python's path. An import hook would lead to pipeline/ under its own name. What the
 # build leaves there describes the package a second time, and Airflow would find its plugin twice.
-$(STAMP): $(TOOLS)/.installed requirements.lock pyproject.toml
+$(STAMP): $(TOOLS)/.installed requirements.lock requirements-dev.lock pyproject.toml
 	@$(TOOLS)/bin/uv venv -q --allow-existing --python $(TOOLS)/bin/python $(VENV)
-	@$(TOOLS)/bin/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
+	@$(TOOLS)/bin/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock requirements-dev.lock
 	@$(TOOLS)/bin/uv pip install -q --python $(BIN)/python --no-deps --build-constraints requirements-setup.lock \
 	    --config-setting editable_mode=compat -e .
 	@rm -rf corpusmill.egg-info
