@@ -39,7 +39,9 @@ def main() -> int:
     began = time.monotonic()
     started = False
     try:
-        kernels = beside("The kernels could not be compiled", str(server.ROOT / "demo" / "compile_kernels.py"))
+        kernels = beside(
+            "The kernels could not be compiled", str(server.ROOT / "deploy" / "compile_kernels.py"), "demo"
+        )
         with sample_corpus(), kernels:
             airflow, started = server.start()
         print(f"Airflow runs at {airflow.url}   ({time.monotonic() - began:.0f} s)")
