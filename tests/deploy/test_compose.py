@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import stat
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.dags.live import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = [name for name, service in SERVICES.items() if service["image"] == "corpusmill"]
+OURS = [name for name, service in SERVICES.items() if service["image"] == "${IMAGE:-corpusmill}"]
+PROFILES = {"shared": "worker", "apart": "worker-apart"}
+
+
+def compose_env(path: Path, programs: str | None = None) -> subprocess.CompletedProcess[str]:
+    """`make compose-env` for that file, with only the programs of a folder on the path."""
+    command = [sys.executable, str(ROOT / "deploy" / "compose_env.py"), str(path)]
+    path_of_programs = {"PATH": programs} if programs else {}
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | path_of_programs, check=False)
 
 
 def write_env(path: Path) -> tuple[str, dict[str, str]]:
     """What `make compose-env` said, and what it wrote."""
-    command = [sys.executable, str(ROOT / "deploy" / "compose_env.py"), str(path)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    printed = compose_env(path).stdout
     return printed, dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def docker(folder: Path, compose: str = "echo 2.26.1", engine: str = "echo 28.0") -> str:
+    """A folder with a program called docker: what it does as `docker compose version` and as `docker info`."""
+    program = folder / "bin" / "docker"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\ncase "$1" in compose) {compose} ;; info) {engine} ;; esac\n')
+    program.chmod(0o755)
+    return f"{program.parent}:/usr/bin:/bin"
 
 
 def test_env_holds_every_variable_that_compose_requires(tmp_path: Path) -> None:
@@ -44,6 +66,63 @@ def test_env_is_private_and_a_second_run_keeps_what_stands(tmp_path: Path) -> No
     assert "mine" not in printed
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert write_env(path)[1] == first
+
+
+def test_env_value_that_is_empty_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / ".env"
+    path.write_text("JWT_SECRET=\nMEMORY_GIB=3\n# mine\n")
+    compose_env(path)
+    written = path.read_text()
+    assert written.count("JWT_SECRET=") == 1
+    assert "JWT_SECRET=\n" not in written
+    assert {"MEMORY_GIB=3", "# mine"} <= set(written.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("programs", "sentence"),
+    [
+        ({"compose": "echo 2.23.0"}, "Docker Compose 2.23.0 is too old: docker-compose.yaml needs 2.23.1 or newer."),
+        ({"compose": "echo v1.29.2"}, "Docker Compose v1.29.2 is too old"),
+        ({"compose": "exit 1"}, "Docker Compose is missing"),
+        ({"engine": "echo 'no permission' >&2; exit 1"}, "The Docker engine does not answer (no permission)."),
+    ],
+)
+def test_what_keeps_compose_from_working_is_one_sentence_and_the_file_is_written_all_the_same(
+    tmp_path: Path, programs: dict[str, str], sentence: str
+) -> None:
+    done = compose_env(tmp_path / ".env", docker(tmp_path, **programs))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(sentence)
+    assert "JWT_SECRET=" in (tmp_path / ".env").read_text()
+
+
+def test_missing_docker_is_one_sentence(tmp_path: Path) -> None:
+    done = compose_env(tmp_path / ".env", str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("Docker is missing: there is no program `docker`.")
+
+
+def test_port_that_is_taken_is_named_with_the_variable_that_changes_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / ".env").write_text(f"AIRFLOW_PORT={port}\nBUCKET_PORT={free_port()}\n")
+        done = compose_env(tmp_path / ".env", docker(tmp_path))
+        assert done.returncode == 1
+        assert done.stderr == (
+            f"Port {port} of this machine is taken by another program. Set AIRFLOW_PORT in .env to a free one.\n"
+        )
+    assert compose_env(tmp_path / ".env", docker(tmp_path)).returncode == 0
+
+
+@pytest.mark.parametrize("written", ["x", "0", "65536", "-1"])
+def test_port_that_is_none_is_named(tmp_path: Path, written: str) -> None:
+    (tmp_path / ".env").write_text(f"AIRFLOW_PORT={written}\nBUCKET_PORT={free_port()}\n")
+    done = compose_env(tmp_path / ".env", docker(tmp_path))
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"AIRFLOW_PORT in .env is {written!r}: a port is a number from 1 to 65535.\n",
+    )
 
 
 def test_password_is_said_when_it_is_made_and_only_then(tmp_path: Path) -> None:
@@ -73,6 +152,45 @@ def test_every_service_has_a_health_check(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "healthy"),
+    [
+        ((200, b""), True),
+        ((503, b"<html>"), False),
+        ((200, b'{"metadatabase": {"status": "healthy"}, "scheduler": {"status": "unhealthy"}}'), True),
+        ((200, b'{"metadatabase": {"status": "unhealthy"}}'), False),
+        (None, False),
+    ],
+)
+def test_health_check_of_a_service_is_its_status_and_its_database(
+    answer: tuple[int, bytes] | None, healthy: bool
+) -> None:
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answer or (0, b"")
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Answering)
+    port = server.server_address[1]
+    if answer is None:
+        server.server_close()
+    else:
+        Thread(target=server.handle_request, daemon=True).start()
+    check = [sys.executable, str(ROOT / "deploy" / "healthy.py"), f"http://127.0.0.1:{port}/health"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    server.server_close()
+    assert (done.returncode == 0, done.stderr) == (healthy, "")
+
+
+def test_one_service_builds_the_image_that_the_others_use() -> None:
+    assert [name for name in OURS if "build" in SERVICES[name]] == ["initialize"]
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_containers_run_as_an_ordinary_user(name: str) -> None:
     assert SERVICES[name]["user"] == ("50000:50000" if name in OURS else SERVICES[name]["user"])
@@ -82,7 +200,9 @@ def test_containers_run_as_an_ordinary_user(name: str) -> None:
 def test_image_is_built_from_the_lock_and_runs_as_an_ordinary_user() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert dockerfile.count("--require-hashes") == 2
-    assert dockerfile.rindex("USER mill") > dockerfile.rindex("RUN ")
+    assert "-dev" not in dockerfile
+    assert dockerfile.rindex("USER mill") < dockerfile.rindex("RUN python deploy/compile_kernels.py")
+    assert dockerfile.count("\nUSER ") == 1
     copied = re.findall(r"^COPY (.+) \S+$", dockerfile, re.MULTILINE)
     listed = (ROOT / ".dockerignore").read_text()
     for name in (name for line in copied for name in line.split()):
@@ -102,7 +222,30 @@ def test_forms_may_name_the_data_folder_and_the_bucket_alone(monkeypatch: pytest
     from corpusmill.bounds import form_roots
 
     monkeypatch.setenv("CORPUSMILL_FORM_ROOTS", SERVICES["worker"]["environment"]["CORPUSMILL_FORM_ROOTS"])
-    assert form_roots() == [("/data", None), ("s3://corpusmill", "http://seaweedfs:8333")]
+    assert form_roots() == [("/data", None), ("/texts", None), ("s3://corpusmill", "http://seaweedfs:8333")]
+
+
+@pytest.mark.parametrize(
+    ("profile", "form"),
+    [
+        ("shared", {"work_folder": "/data/work", "destinations": ["/data/outputs"]}),
+        ("shared", {"destinations": ["s3://corpusmill/out | http://seaweedfs:8333"]}),
+        ("apart", {"work_folder": "s3://corpusmill/work", "destinations": ["s3://corpusmill/out"]}),
+        ("apart", {"source_paths": ["s3://corpusmill/texts | http://seaweedfs:8333"]}),
+    ],
+)
+def test_form_names_the_places_of_its_profile_where_its_plan_runs(
+    monkeypatch: pytest.MonkeyPatch, profile: str, form: dict[str, Any]
+) -> None:
+    from corpusmill.bounds import require_bounded
+    from corpusmill.config import load_config
+    from corpusmill.form import config_from_form
+
+    for name, value in SERVICES[PROFILES[profile]]["environment"].items():
+        if name.startswith(("CORPUSMILL_", "AWS_ENDPOINT")):
+            monkeypatch.setenv(name, value)
+    demo = load_config(ROOT / "dags" / "datasets" / "demo.yaml")
+    require_bounded(config_from_form({"source_paths": ["/texts"], **form}, demo), demo)
 
 
 @pytest.mark.parametrize("apart", ["", "-apart"])
@@ -150,22 +293,25 @@ SECRETS = {
     "worker-apart": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
     "worker-heavy-apart": {"REDIS_PASSWORD", "API_SECRET_KEY", "BUCKET_PASSWORD"},
 }
+DATASETS = "${DATASETS_FOLDER:-./dags/datasets}:/opt/corpusmill/dags/datasets:ro"
+TEXTS = "${TEXTS_FOLDER:-./data}:/texts:ro"
+NO_SECRETS = {"CORPUSMILL_STAGES", "IMAGE", "DATASETS_FOLDER", "TEXTS_FOLDER", "AIRFLOW_PORT", "BUCKET_PORT"}
 MOUNTS = {
     "initialize": {"auth:/auth"},
-    "api-server": {"data:/data:ro", "auth:/auth:ro", "logs:/logs:ro", "/cache"},
+    "api-server": {DATASETS, "data:/data:ro", "auth:/auth", "logs:/logs:ro", "/cache"},
     "scheduler": {"logs:/logs"},
-    "dag-processor": {"data:/data:ro", "logs:/logs"},
+    "dag-processor": {DATASETS, "data:/data:ro", "logs:/logs"},
     "triggerer": {"logs:/logs"},
-    "worker": {"data:/data", "logs:/logs"},
-    "worker-heavy": {"data:/data", "logs:/logs"},
-    "worker-apart": {"/cache", "logs:/logs"},
-    "worker-heavy-apart": {"/cache", "logs:/logs"},
+    "worker": {DATASETS, TEXTS, "data:/data", "logs:/logs"},
+    "worker-heavy": {DATASETS, TEXTS, "data:/data", "logs:/logs"},
+    "worker-apart": {DATASETS, TEXTS, "/cache", "logs:/logs"},
+    "worker-heavy-apart": {DATASETS, TEXTS, "/cache", "logs:/logs"},
 }
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_service_holds_only_the_secrets_that_it_uses(name: str) -> None:
-    used = set(re.findall(r"\$\{(\w+)", str(SERVICES[name]))) - {"CORPUSMILL_STAGES"}  # no secret
+    used = set(re.findall(r"\$\{(\w+)", str(SERVICES[name]))) - NO_SECRETS
     assert {item for item in used if not item.endswith("_GIB")} == SECRETS[name]
     assert (name == "seaweedfs") == ("configs" in SERVICES[name])
 
@@ -219,7 +365,7 @@ def pin(folder: Path, docker: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_pinning_writes_every_foreign_image_s_digest_and_a_second_run_the_new_one(tmp_path: Path) -> None:
-    images = [service["image"] for service in SERVICES.values() if service["image"] != "corpusmill"]
+    images = [service["image"] for name, service in SERVICES.items() if name not in OURS]
     names = {image.partition("@")[0] for image in (*images, "python:3.11-slim-bookworm")}
     for letter in ("a", "b"):
         asked = tmp_path / f"asked-{letter}"
