@@ -1,11 +1,15 @@
-"""Files of finished datasets, checked against `dataset.json` before they are merged, shuffled or mixed.
+"""Files of finished datasets, checked against `dataset.json` before they are merged, shuffled, mixed or shown.
 
 A folder stands for all of its files: without this check a file that was lost, or did not arrive whole, is missing from
-the result and nobody notices. Files outside of finished datasets are not checked here.
+the result and nobody notices. Indexes are digested, too: the index of the same documents in another order adds up to
+the same tokens, so no other check can tell them apart. Files outside of finished datasets are not checked here.
+
+Price: a sha256 of the indexes, 13 ns a document for Megatron and 5 for Nanoset.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +21,12 @@ from corpusmill.stages.description import DATASET
 
 BESIDE = ("", ".bin", ".idx", ".index", ".metadata", ".loss")
 """Endings of the files that a Megatron prefix, or a `.ds` file, stands for."""
+INDEXES = (".idx", ".ds.index")
 
 
 def require_complete(inputs: Iterable[Path], endings: tuple[str, ...] = ("",)) -> None:
-    """VerificationError if an input lies in a finished dataset and a file of it is missing or has another size.
+    """VerificationError if an input lies in a finished dataset and a file of it is missing or has another size, or an
+    index other bytes.
 
     An input is a folder, of which the files below it with one of `endings` count, a file, or a Megatron prefix.
     """
@@ -29,7 +35,7 @@ def require_complete(inputs: Iterable[Path], endings: tuple[str, ...] = ("",)) -
         for file in dataset.description["files"]:
             below = name == "." or file["name"].startswith(f"{name}/")
             if file["name"] in named or (below and file["name"].endswith(endings)):
-                _require_file(dataset.folder / file["name"], file["size_bytes"])
+                _require_file(dataset.folder / file["name"], file["size_bytes"], file["sha256"])
 
 
 def require_one_vocabulary(paths: Iterable[Path]) -> None:
@@ -92,13 +98,23 @@ def _is_ours(path: Path) -> bool:
     return isinstance(content, dict) and {"vocabulary", "formats", "files"} <= content.keys()
 
 
-def _require_file(path: Path, size_bytes: int) -> None:
+def _require_file(path: Path, size_bytes: int, sha256: str) -> None:
     got_bytes = path.stat().st_size if path.is_file() else None
     if got_bytes != size_bytes:
-        raise VerificationError(
-            "a file of a finished dataset " + ("is missing" if got_bytes is None else "has another size"),
-            where=path,
-            expected=f"{size_bytes:,} bytes, as {DATASET} states",
-            got="no file" if got_bytes is None else f"{got_bytes:,} bytes",
-            next_step="fetch it again, repair the dataset from another copy (corpusmill repair), or build it again",
-        )
+        what = "is missing" if got_bytes is None else "has another size"
+        raise _differs(path, what, f"{size_bytes:,} bytes", "no file" if got_bytes is None else f"{got_bytes:,} bytes")
+    if path.name.endswith(INDEXES):
+        with path.open("rb") as file:
+            got = hashlib.file_digest(file, "sha256").hexdigest()
+        if got != sha256:
+            raise _differs(path, "has other bytes", f"sha256 {sha256}", f"sha256 {got}")
+
+
+def _differs(path: Path, what: str, expected: str, got: str) -> VerificationError:
+    return VerificationError(
+        f"a file of a finished dataset {what}",
+        where=path,
+        expected=f"{expected}, as {DATASET} states",
+        got=got,
+        next_step="fetch it again, repair the dataset from another copy (corpusmill repair), or build it again",
+    )

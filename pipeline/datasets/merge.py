@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from corpusmill.addresses import natural_order
 from corpusmill.datasets.complete import require_complete, require_one_vocabulary
 from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.files import file_bytes, whole_file
-from corpusmill.export.scan import BLOCK_DOCUMENTS
+from corpusmill.export.indexes import blocks
 
 WINDOW_BYTES = 4 << 20  # mapped at once
 WRITE_BYTES = 256 << 10  # with 1 MiB and more, ext4 was measured up to four times slower
@@ -98,29 +97,28 @@ def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
 
     Parts may hold several sequences a document and empty documents; boundaries keep them. Returns parts, sequences,
     documents and tokens. ConfigError for no part, for an output that is there, for parts of different widths or of
-    datasets with different vocabularies, or whose tokens and index do not match; VerificationError for a malformed
-    index.
+    datasets with different vocabularies; VerificationError for a part whose index is damaged or that of another file.
     """
-    _ready_output(prefixes, output, (".bin", ".idx"))
+    _require_new(prefixes, output, (".bin", ".idx"))
     parts = [megatron.open_part(prefix) for prefix in prefixes]
     dtype = parts[0].tokens.dtype
     require_one_vocabulary([part.index_path for part in parts])
     for part in parts:
         if part.tokens.dtype != dtype:
             raise _differ("parts have different widths", parts[0].index_path, dtype, part.index_path, part.tokens.dtype)
-        _require_tokens(part)
     sequences = sum(len(part) for part in parts)
     boundaries = 1 + sum(part.boundaries.size - 1 for part in parts)
+    output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output.with_name(output.name + ".idx")) as index:
         index.write(
             megatron.HEADER.pack(megatron.MAGIC, megatron.VERSION, megatron.CODES[dtype], sequences, boundaries)
         )
         for part in parts:
-            for lengths in _blocks(part.lengths):
+            for lengths in blocks(part.lengths):
                 index.write(lengths.data)
         position_bytes = 0
         for part in parts:
-            for lengths in _blocks(part.lengths):
+            for lengths in blocks(part.lengths):
                 sizes = lengths.astype("<i8") * dtype.itemsize
                 ends = np.cumsum(sizes) + position_bytes
                 index.write((ends - sizes).data)
@@ -128,7 +126,7 @@ def merge_parts(prefixes: Sequence[Path], output: Path) -> dict[str, int]:
         index.write(np.zeros(1, "<i8").data)
         first_sequence = 0
         for part in parts:
-            for ends in _blocks(part.boundaries[1:]):
+            for ends in blocks(part.boundaries[1:]):
                 index.write((ends + first_sequence).astype("<i8").data)
             first_sequence += len(part)
         with whole_file(output.with_name(output.name + ".bin")) as data:
@@ -145,10 +143,10 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
     """Merge `.ds` files, with their indexes, metadata and loss masks, into `output` (a path that ends in `.ds`).
 
     Returns parts, documents and tokens. ConfigError for no file, for an output that is there, for files of different
-    tokenizers or widths or whose tokens and index do not match, for loss masks beside some files only or of another
-    length than the tokens; VerificationError for a malformed index or metadata.
+    tokenizers or widths, for loss masks beside some files only or of another length than the tokens; VerificationError
+    for a file whose index or metadata is damaged or that of another file.
     """
-    _ready_output(paths, output, ("", ".index", ".metadata", ".loss"))
+    _require_new(paths, output, ("", ".index", ".metadata", ".loss"))
     files = [nanoset.open_file(path) for path in paths]
     first = files[0]
     require_one_vocabulary(paths)
@@ -156,11 +154,9 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
         actual, expected = (f"{part.tokenizer_name}|{part.tokens.dtype.itemsize}" for part in (file, first))
         if actual != expected:
             raise _differ("files have different tokenizers or widths", first.path, expected, file.path, actual)
-        ended = int(file.ends[-1]) if len(file) else 0
-        if not ended == file.tokens.size == file.total_tokens:
-            raise _does_not_fit(file.path, ended, file.tokens.size)
     masks = _loss_masks(files)
     tokens = sum(file.total_tokens for file in files)
+    output.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as written:
         metadata = written.enter_context(whole_file(nanoset.metadata_path(output)))
         index = written.enter_context(whole_file(nanoset.index_path(output)))
@@ -168,7 +164,7 @@ def merge_files(paths: Sequence[Path], output: Path) -> dict[str, int]:
             _concatenate(masks, written.enter_context(whole_file(nanoset.loss_path(output))))
         position = 0
         for file in files:
-            for ends in _blocks(file.ends):
+            for ends in blocks(file.ends):
                 index.write((ends + np.uint64(position)).astype("<u8").data)
             position += file.total_tokens
         metadata.write(nanoset.metadata_text(first.tokenizer_name, first.tokens.dtype.itemsize, tokens))
@@ -201,17 +197,6 @@ def _loss_masks(files: Sequence[nanoset.NanosetFile]) -> list[Path]:
     return masks
 
 
-def _blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
-    """A mapped array block by block; pages that were read are released, or memory would grow to the whole array."""
-    mapped: object = items
-    while isinstance(mapped, np.ndarray):
-        mapped = mapped.base
-    for first in range(0, items.size, BLOCK_DOCUMENTS):
-        yield items[first : first + BLOCK_DOCUMENTS]
-        if isinstance(mapped, mmap.mmap):
-            mapped.madvise(mmap.MADV_DONTNEED)
-
-
 def _concatenate(paths: Sequence[Path], data: BinaryIO) -> None:
     """Write whole files one after another into an empty one; memory is a window of one."""
     sizes = [file_bytes(path) for path in paths]
@@ -237,22 +222,6 @@ def _write_window(source: BinaryIO, first: int, size_bytes: int, data: BinaryIO)
                 written += os.write(data.fileno(), piece)
 
 
-def _require_tokens(part: megatron.MegatronPart) -> None:
-    expected = sum(int(lengths.sum(dtype=np.int64)) for lengths in _blocks(part.lengths))
-    if expected != part.tokens.size:
-        raise _does_not_fit(part.data_path, expected, part.tokens.size)
-
-
-def _does_not_fit(path: Path, expected_tokens: int, got_tokens: int) -> ConfigError:
-    return ConfigError(
-        "a part's tokens and index do not match",
-        where=path,
-        expected=f"{expected_tokens:,} tokens, as the index says",
-        got=f"{got_tokens:,} tokens",
-        next_step="build it again; nothing was merged",
-    )
-
-
 def _differ(what: str, first: Path, expected: object, other: Path, got: object) -> ConfigError:
     return ConfigError(
         what,
@@ -263,8 +232,8 @@ def _differ(what: str, first: Path, expected: object, other: Path, got: object) 
     )
 
 
-def _ready_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
-    """Make the output's folder; ConfigError if there is nothing to merge, or a file of the output exists."""
+def _require_new(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...]) -> None:
+    """ConfigError if there is nothing to merge, or a file of the output exists."""
     if not inputs:
         raise ConfigError("there is nothing to merge", where=output, expected="at least one part", got="none")
     existing = [path for suffix in suffixes if (path := output.with_name(output.name + suffix)).exists()]
@@ -275,4 +244,3 @@ def _ready_output(inputs: Sequence[Path], output: Path, suffixes: tuple[str, ...
             expected="a new name",
             got=f"{existing[0].stat().st_size:,} bytes",
         )
-    output.parent.mkdir(parents=True, exist_ok=True)

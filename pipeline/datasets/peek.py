@@ -11,6 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from corpusmill.config import DatasetConfig
+from corpusmill.datasets.complete import require_complete
 from corpusmill.datasets.dataset import dataset_above
 from corpusmill.datasets.records import open_documents, open_stream, read_records
 from corpusmill.errors import PermanentError, TokenizerError, TransientError, visible
@@ -42,10 +43,11 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
     A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy`, or a `.bin` without its `.idx`, is one
     stream, of which `record` is the first token shown. Without `config`, ids have no text if the vocabulary cannot be
     loaded by the name that the dataset states. SourceError for another kind of file or one outside a finished dataset,
-    PermanentError for a record that is not there, VerificationError for a damaged file, TokenizerError for a `config`
-    with another tokenizer than the dataset's.
+    PermanentError for a record that is not there, VerificationError for a damaged file or index, TokenizerError for a
+    `config` with another tokenizer than the dataset's.
     """
     vocabulary = dataset_above(path).vocabulary
+    require_complete([path.with_suffix("") if path.suffix in {".bin", ".idx"} else path])
     records, ids = _read(path, record, vocabulary["dtype"])
     shown = ids[:tokens]
     try:

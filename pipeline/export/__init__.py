@@ -19,7 +19,7 @@ configuration, receipt or store: arrays in, files out.
     webdataset.py      shard_00000000.tar    header 512 B | gzip([1,2,...]) | zeros to 512 | ... | zeros to 10,240
     manifest.py        manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
 
-    merge.py           parts of either kind as one, the same bytes as if written at once
+    indexes.py         .idx and .ds.index, checked whole before a reader believes them
     sample.py          the first documents of either kind as a separate export
 
 Also: framing.py puts special tokens around documents, batches.py has the checks that all writers share, files.py writes

@@ -16,7 +16,7 @@ reads the same files: its `mmap` in file order, its `mmap_npy` in Megatron's ord
 
 Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read here, never merged or
 written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
-name last.
+name last. `open_part` checks all of this but the empty sequences, which other writers leave (indexes.py).
 
 Price: one pass over the tokens. Memory is a batch and a block of the index, for any number of documents (the reference
 merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers are made from them
@@ -42,6 +42,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.export.batches import Batch, ignore_sums, no_counts
 from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
+from corpusmill.export.indexes import blocks, require_boundaries, require_sequences, require_size
 from corpusmill.export.scan import BLOCK_DOCUMENTS
 
 if TYPE_CHECKING:
@@ -188,9 +189,67 @@ class MegatronPart:
 
 
 def open_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) -> MegatronPart:
-    """Map a part by its path without extension; whether it is multimodal only its maker knows.
+    """Map a part by its path without extension, and check its whole index; whether it is multimodal only its maker
+    knows.
 
     Without `data` only the index is opened, and there are no tokens.
+
+    Raises VerificationError, by file and byte, for what map_part refuses, lengths below 0, pointers that are not the
+    prefix sum of the lengths, boundaries that do not rise from 0 to the number of sequences, and a token file of
+    another size than the index adds up to. Megatron's own reader accepts all of these but a wrong last boundary.
+    """
+    part = map_part(prefix_path, multimodal=multimodal, data=data)
+    if data:
+        require_width(part)
+    require_index(part, file_bytes(part.data_path) if data else None)
+    return part
+
+
+def require_index(
+    part: MegatronPart,
+    data_bytes: int | None = None,
+    *,
+    least_tokens: int = 0,
+    least_sequences: int = 0,
+    most_sequences: int | None = None,
+) -> None:
+    """Check lengths, pointers, boundaries and, if given, the size of the token file; see export/indexes.py.
+
+    `least_tokens`: of a sequence; `least_sequences`, `most_sequences`: of a document.
+    """
+    total_bytes = require_sequences(
+        part.index_path,
+        part.lengths,
+        part.pointers,
+        width_bytes=part.tokens.dtype.itemsize,
+        lengths_at=HEADER.size,
+        least=least_tokens,
+    )
+    boundaries_at = HEADER.size + 12 * len(part)
+    require_boundaries(
+        part.index_path, part.boundaries, len(part), at=boundaries_at, least=least_sequences, most=most_sequences
+    )
+    if data_bytes is not None:
+        require_size(part.data_path, data_bytes, total_bytes)
+
+
+def require_width(part: MegatronPart) -> None:
+    """VerificationError if the size of the token file fits the other width, and not the one that the index states."""
+    dtype, data_bytes = part.tokens.dtype, file_bytes(part.data_path)
+    other = INT32 if dtype == UINT16 else UINT16
+    total_tokens = sum(int(lengths.sum(dtype=np.int64)) for lengths in blocks(part.lengths))
+    if total_tokens * dtype.itemsize != data_bytes == total_tokens * other.itemsize:
+        raise fault(
+            "the index has the dtype code of another width",
+            part.index_path,
+            17,
+            expected=CODES[other],
+            got=CODES[dtype],
+        )
+
+
+def map_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) -> MegatronPart:
+    """Map a part, whose index may be damaged.
 
     Raises VerificationError for what Megatron's own reader refuses (magic, version, code, an index shorter than its
     header states) and for bytes behind the index, which it accepts.

@@ -31,6 +31,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.export.batches import Batch, ignore_sums, no_counts
 from corpusmill.export.files import BUFFER_BYTES, TokenArray, fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
+from corpusmill.export.indexes import require_ends, require_size
 from corpusmill.export.megatron import MegatronPart
 from corpusmill.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS
 
@@ -217,12 +218,43 @@ class NanosetFile:
 
 
 def open_file(path: Path, *, data: bool = True) -> NanosetFile:
-    """Map the `.ds` file at `path` with its index, by the width its metadata states.
+    """Map the `.ds` file at `path` with its index, by the width its metadata states, and check the whole index.
 
     Without `data` only metadata and index are opened, and there are no tokens.
 
+    Raises VerificationError, by file and byte, for what map_file refuses, ends that do not rise, and metadata or a
+    token file with another number of tokens than the last end.
+    """
+    file = map_file(path, data=data)
+    require_index(file, file_bytes(path) if data else None)
+    return file
+
+
+def require_index(file: NanosetFile, data_bytes: int | None = None, *, least_tokens: int = 1) -> int:
+    """Check ends, metadata and, if given, the size of the token file; returns the tokens. See export/indexes.py.
+
+    `least_tokens`: of a document; one without tokens breaks the position ids of datatrove's reader.
+    """
+    width_bytes = file.tokens.dtype.itemsize
+    total_tokens = require_ends(index_path(file.path), file.ends, least=least_tokens)
+    if file.total_tokens != total_tokens:
+        raise fault(
+            "the metadata and the index count different tokens",
+            metadata_path(file.path),
+            len(f"{file.tokenizer_name}|{width_bytes}\n".encode()),
+            expected=total_tokens,
+            got=file.total_tokens,
+        )
+    if data_bytes is not None:
+        require_size(file.path, data_bytes, total_tokens * width_bytes)
+    return total_tokens
+
+
+def map_file(path: Path, *, data: bool = True) -> NanosetFile:
+    """Map a `.ds` file, whose index may be damaged.
+
     Raises VerificationError for a missing file, metadata that is not the three lines datatrove writes, and an index
-    that is not whole.
+    that ends within an item.
     """
     data_bytes, index_bytes = file_bytes(path) if data else 0, file_bytes(index_path(path))
     name, width, total_tokens = _read_metadata(metadata_path(path))

@@ -11,7 +11,15 @@ import numpy as np
 
 from corpusmill.export.files import fault, file_bytes, mapped
 from corpusmill.export.framing import EmptyDocuments, Framing
-from corpusmill.export.nanoset import NanosetFile, index_path, loss_path, metadata_path, open_file, token_bytes
+from corpusmill.export.nanoset import (
+    NanosetFile,
+    index_path,
+    loss_path,
+    map_file,
+    metadata_path,
+    require_index,
+    token_bytes,
+)
 from corpusmill.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS, scan_ids, scan_special_tokens
 
 
@@ -34,7 +42,7 @@ def verify_file(
     documents, tokens, special_tokens and bytes as re-read.
     """
     framing = Framing(eos_id, bos_id, empty_documents)
-    opened = open_file(path)
+    opened = map_file(path)
     documents, width, data_bytes = len(opened), opened.tokens.dtype.itemsize, file_bytes(path)
     if (opened.tokenizer_name, width) != (tokenizer_name, token_bytes(vocabulary_size)):
         raise fault(
@@ -44,26 +52,8 @@ def verify_file(
             expected=f"{tokenizer_name}|{token_bytes(vocabulary_size)}",
             got=f"{opened.tokenizer_name}|{width}",
         )
-    position = 0
-    for first in range(0, documents, BLOCK_DOCUMENTS):
-        position = _verify_ends(opened, first, position, framing)
-    if opened.total_tokens != position:
-        raise fault(
-            "the metadata and the index count different tokens",
-            metadata_path(path),
-            len(f"{tokenizer_name}|{width}\n".encode()),
-            expected=position,
-            got=opened.total_tokens,
-        )
-    if data_bytes != position * width:
-        what = "is truncated" if data_bytes < position * width else "has bytes after its end"
-        raise fault(
-            f"the token file {what}",
-            path,
-            min(data_bytes, position * width),
-            expected=f"{position * width} bytes, as the index says",
-            got=data_bytes,
-        )
+    least = framing.special_tokens + (framing.empty_documents == "skip")
+    position = require_index(opened, data_bytes, least_tokens=least)
     scan_ids(path, opened.tokens, vocabulary_size)
     for first in range(0, documents, BLOCK_DOCUMENTS):
         ends = opened.ends[first : first + BLOCK_DOCUMENTS].astype(np.int64)
@@ -78,24 +68,6 @@ def verify_file(
         "special_tokens": framing.special_tokens * documents,
         "bytes": total_bytes,
     }
-
-
-def _verify_ends(opened: NanosetFile, first: int, position: int, framing: Framing) -> int:
-    """Check that one block of ends rises from `position` by what a document has at least; returns the last."""
-    least = framing.special_tokens + (framing.empty_documents == "skip")
-    ends = opened.ends[first : first + BLOCK_DOCUMENTS].astype(np.int64)
-    before = np.concatenate(([position], ends[:-1]))
-    wrong = ends < before + least  # an end of 2^63 or more counts as negative here
-    if bool(wrong.any()):
-        ordinal = int(np.argmax(wrong))
-        raise fault(
-            f"the end of document {first + ordinal} is impossible",
-            index_path(opened.path),
-            8 * (first + ordinal),
-            expected=f"at least {int(before[ordinal]) + least}: {least} tokens with special ones",
-            got=int(opened.ends[first + ordinal]),
-        )
-    return int(ends[-1])
 
 
 def _verify_loss(opened: NanosetFile) -> int:

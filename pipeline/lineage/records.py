@@ -6,6 +6,7 @@ for numpy summed up; shuffle.memory bounds a cell, so this does not grow with th
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
@@ -64,20 +65,24 @@ def _bare(name: str) -> str:
 def export_folder(build: Build, export: str, output: layout.OutputPlan, *endings: str) -> Path:
     """The folder below which `output.name` lies: in the work folder, or once it was given back, at a destination.
 
-    Of a work folder in a bucket its files are fetched, those with `endings` or all. Nothing else is compared: an export
-    may have gigabytes, of which the caller reads a few records.
-    PermanentError if it was given back and no destination is a folder.
+    Of a work folder in a bucket its files are fetched, those with `endings` or all. Those with `endings`, which the
+    caller reads whole, are compared with the receipt. Others are not: they may have gigabytes, of which the caller
+    reads a few records.
+    CorruptDataError for one that differs, PermanentError if it was given back and no destination is a folder.
     """
     unit = layout.unit_of(build, export, output)
     receipt = build.receipt("export", unit)
+    names = {f"{export}/{output.name}{ending}" for ending in endings or ("", *ENDINGS)}
+    files = [file for file in receipt.outputs if file.name in names]
     if not receipt.given_back:
         folder = build.step_folder("export", unit)
-        if is_shared(folder):
-            files = {f"{export}/{output.name}{ending}" for ending in endings or ("", *ENDINGS)}
-            build.folder("export", unit, *(file.name for file in receipt.outputs if file.name in files))
+        if endings or is_shared(folder):
+            build.folder("export", unit, *(file.name for file in files))
         return folder / export
     for destination in (destination_folder(build, unit) for unit in build.units("upload")):
         if is_local(destination):
+            for file in files if endings else []:
+                _require_same(Path(destination, file.name), file.sha256)
             return Path(destination, export)
     raise PermanentError(
         "an exported file was freed, and no folder has it",
@@ -86,6 +91,21 @@ def export_folder(build: Build, export: str, output: layout.OutputPlan, *endings
         got="`reclaim: eager`, and destinations in buckets",
         next_step="corpusmill verify --version latest reads what the buckets hold",
     )
+
+
+def _require_same(path: Path, sha256: str) -> None:
+    got = "no file"
+    if path.is_file():
+        with path.open("rb") as file:
+            got = f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+    if got != f"sha256 {sha256}":
+        raise CorruptDataError(
+            "an exported file differs from the one that was written",
+            where=path,
+            expected=f"sha256 {sha256}, by the receipt of its export",
+            got=got,
+            next_step="repair the dataset from another copy (corpusmill repair), or build it again",
+        )
 
 
 def record_stretches(

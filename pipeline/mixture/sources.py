@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from corpusmill.datasets.complete import require_complete
-from corpusmill.datasets.dataset import open_dataset
+from corpusmill.datasets.dataset import Dataset, open_dataset
 from corpusmill.errors import SourceError
-from corpusmill.export.megatron import HEADER
+from corpusmill.export.megatron import open_part
+from corpusmill.export.nanoset import open_file
 
 
 @dataclass(frozen=True)
@@ -46,24 +45,14 @@ class Source:
 
 def open_source(folder: Path) -> Source:
     """Read a dataset's own manifest. SourceError if the folder holds none, or neither Nanoset nor Megatron files,
-    VerificationError if one of these is missing or has another size.
+    VerificationError if one of these is missing or has another size, or its index is damaged.
     """
     dataset = open_dataset(folder)
     require_complete([dataset.folder / "nanoset", dataset.folder / "megatron"])
     folder, description = dataset.folder, dataset.description
-    sizes = {file["name"]: file["size_bytes"] for file in description["files"]}
-    width_bytes = np.dtype(description["vocabulary"]["dtype"]).itemsize
-    nanoset = tuple(
-        TokenFile(folder / name, sizes[f"{name}.index"] // 8, size // width_bytes)
-        for name, size in sizes.items()
-        if name.startswith("nanoset/") and name.endswith(".ds")
-    )
+    nanoset = tuple(_file(path) for path in _paths(dataset, "nanoset", ".ds"))
     # Only those in megatron/ are parts: numpy's layout for nanoGPT has .bin files, too.
-    megatron = tuple(
-        _part(folder / name, size // width_bytes)
-        for name, size in sizes.items()
-        if name.startswith("megatron/") and name.endswith(".bin")
-    )
+    megatron = tuple(_part(path) for path in _paths(dataset, "megatron", ".bin"))
     if not nanoset and not megatron:
         raise SourceError(
             "the dataset has no export that can be mixed",
@@ -74,8 +63,15 @@ def open_source(folder: Path) -> Source:
     return Source(folder, description["name"], description["vocabulary"], nanoset, megatron)
 
 
-def _part(path: Path, tokens: int) -> TokenFile:
-    """A Megatron part by the header of its index: documents can be empty, so no file size tells their number."""
-    with path.with_suffix(".idx").open("rb") as file:
-        *_, sequences, boundaries = HEADER.unpack(file.read(HEADER.size))
-    return TokenFile(path, boundaries - 1, tokens, sequences)
+def _paths(dataset: Dataset, export: str, ending: str) -> list[Path]:
+    return [dataset.folder / file["name"] for file in dataset.files(export) if file["name"].endswith(ending)]
+
+
+def _file(path: Path) -> TokenFile:
+    file = open_file(path)
+    return TokenFile(path, len(file), file.total_tokens)
+
+
+def _part(path: Path) -> TokenFile:
+    part = open_part(path.with_suffix(""))
+    return TokenFile(path, part.documents, part.tokens.size, len(part))

@@ -166,6 +166,8 @@ def open_token_shard(folder: Path) -> TokenShard:
     last = int(shard.ends[-1]) if shard.documents else 0
     if last != len(shard.tokens):
         raise _disagree(folder, f"{last:,} tokens, as stated by its last end", f"{len(shard.tokens):,} tokens")
+    if shard.documents and bool((shard.ends[1:] < shard.ends[:-1]).any()):
+        raise _disagree(folder, "ends that never fall", "an end below the one before it")
     return shard
 
 

@@ -106,14 +106,14 @@ def test_merge_parts_tokens_that_do_not_fit_the_index_are_refused(tmp_path, chan
     prefix = write_megatron(tmp_path, "p", [[1, 2, 3]])
     data = prefix.with_name("p.bin").read_bytes()
     prefix.with_name("p.bin").write_bytes(data[:change] if change < 0 else data + b"\0" * change)
-    with pytest.raises(ConfigError, match="do not match"):
+    with pytest.raises(VerificationError, match="the token file"):
         merge_parts([prefix], tmp_path / "merged")
 
 
 def test_merge_files_tokens_that_do_not_fit_the_index_are_refused(tmp_path) -> None:
     path = write_nanoset(tmp_path, "p", [[1, 2, 3]])
     path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(ConfigError, match="do not match"):
+    with pytest.raises(VerificationError, match="the token file"):
         merge_files([path], tmp_path / "merged.ds")
 
 
@@ -206,6 +206,7 @@ def test_merge_offsets_m14_beyond_two_gib_stay_exact(tmp_path, monkeypatch) -> N
         file.truncate((1 << 31) + 6)
     index = bytearray(prefix.with_name("big.idx").read_bytes())
     index[34:42] = np.array([1, (1 << 30) + 2], "<i4").tobytes()
+    index[42:58] = np.array([0, 2], "<i8").tobytes()
     prefix.with_name("big.idx").write_bytes(index)
     small = write_megatron(tmp_path, "small", [[7, 8]])
     # 2 GiB on disk would prove nothing more.

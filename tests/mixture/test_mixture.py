@@ -25,6 +25,7 @@ from corpusmill.mixture.training import data_path, nanotron_yaml, splits, traini
 from corpusmill.mixture.weights import by_size, normalised
 from tests.mixture.datasets import VOCABULARY, dataset
 from tests.oracles.mixture import greedy_order
+from tests.system.described import sha256_of
 
 
 def windows(source: Source) -> int:
@@ -173,7 +174,11 @@ def test_training_files_m22_empty_documents_and_raw_bin_files_are_told_apart(tmp
     (tmp_path / "a" / "numpy" / "train.bin").write_bytes(bytes(20))
     printed = json.loads((tmp_path / "a" / "dataset.json").read_text())
     printed["files"] = [
-        {"name": path.relative_to(tmp_path / "a").as_posix(), "size_bytes": path.stat().st_size, "sha256": ""}
+        {
+            "name": path.relative_to(tmp_path / "a").as_posix(),
+            "size_bytes": path.stat().st_size,
+            "sha256": sha256_of(path),
+        }
         for path in sorted((tmp_path / "a").glob("*/*"))
     ]
     (tmp_path / "a" / "dataset.json").write_text(json.dumps(printed))

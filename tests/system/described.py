@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 def describe(dataset: Path, files: Iterable[Path], vocabulary: str = "gpt2", context_tokens: int = 4) -> None:
     """Write the description of a dataset that holds these files."""
     listed = [
-        {"name": path.relative_to(dataset).as_posix(), "size_bytes": path.stat().st_size, "sha256": ""}
+        {"name": path.relative_to(dataset).as_posix(), "size_bytes": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(files)
     ]
     content = {
@@ -20,3 +21,7 @@ def describe(dataset: Path, files: Iterable[Path], vocabulary: str = "gpt2", con
         "files": listed,
     }
     (dataset / "dataset.json").write_text(json.dumps(content))
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

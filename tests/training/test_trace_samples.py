@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from corpusmill.config import check_config
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.lineage.facts import Piece, Special
 from corpusmill.training import SampleTrace
+from tests.oracles import damaged_indexes
+from tests.oracles import export as oracle
 from tests.oracles.cl100k import cl100k
 from tests.oracles.lineage import source_lines
 from tests.oracles.megatron_cache import write_blend, write_draws
@@ -316,3 +319,31 @@ def test_trace_command_with_options_that_do_not_go_together_is_refused(config, o
 def test_trace_command_of_a_run_that_cannot_be_known_says_what_is_missing(config, options, words) -> None:
     done = CliRunner().invoke(app, ["trace", str(config), *options])
     assert words in str(done.exception)
+
+
+@pytest.mark.parametrize("reclaim", ["keep", "eager"])
+def test_trace_samples_of_a_damaged_index_are_refused_with_its_name(root, tmp_path, reclaim: str) -> None:
+    """Eight kinds of damage, in the work folder or, once that was freed, at the destination."""
+    changes = {"name": reclaim, "reclaim": reclaim, "work_folder": str(tmp_path / "work")}
+    exports = {"megatron": {}, "nanoset": {}}
+    config = configuration(root, **changes, exports=exports, destinations=[{"path": str(tmp_path / "outputs")}])
+    corpusmill.build(config)
+    folder = tmp_path / ("work" if reclaim == "keep" else "outputs")
+    (part,), (file,) = (sorted(folder.rglob(ending)) for ending in ("*_text_document.idx", "*.ds.index"))
+    prefix = str(next((tmp_path / "outputs").rglob("*_text_document.idx"))).removesuffix(".idx")
+    write_draws(tmp_path / "cache", prefix, [*map(len, documents_of(Path(prefix)))], samples=9, sequence=SEQUENCE)
+    asks = {
+        part: (damaged_indexes.MEGATRON, {"megatron_cache": tmp_path / "cache"}),
+        file: (damaged_indexes.NANOSET, {"sequence_tokens": SEQUENCE, "seed": 1}),
+    }
+    for path, (damages, asked) in asks.items():
+        assert len(list(corpusmill.trace_samples(config, 0, **asked))) == 1
+        whole = path.read_bytes()
+        other = oracle.megatron([[1], [2, 3]], EOT, 4)[1] if path == part else np.array([5, 9], "<u8").tobytes()
+        for damage in damages.values():
+            path.unlink()
+            path.write_bytes(damage(whole, other))
+            # A file of another size is no output of a finished step: the error names the step.
+            with pytest.raises(PermanentError, match=f"{re.escape(path.name)}|export documents-00000"):
+                list(corpusmill.trace_samples(config, 0, **asked))
+        path.write_bytes(whole)
