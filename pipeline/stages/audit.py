@@ -1,7 +1,7 @@
 """Audit: compares a sample of the tokenized documents with the library that defines the ids; exports wait for it.
 
 Units are the shards, each with its share of the sample, and `dataset`: the fixed tricky strings, and every source's
-bytes per token against the last build's.
+bytes per token against those of the last build with the same settings of its text and tokenizer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 DATASET = "dataset"
 AUDIT = "audit.json"
 MOST_TASKS = 4  # each task loads the vocabulary twice, for the engine and the reference: a second, longer than its work
+HERE = "."  # the source of files that lie in none of the folders below source.paths
 UNPROVEN_FACTOR = 4
 RELEASE_EVERY = 32  # documents
 COMPARED_TEXT_BYTES = 1 << 16  # sources with less text are not compared: chance moves them
+OF_TEXT = {"source": {"text_field"}} | dict.fromkeys(
+    ("dedup", "steps", "decisions", "decontamination", "selection"), True
+)
+NOT_OF_TEXT = {"dedup": {"memory", "writeback", "annotate_key", "replace_existing"}}
+"""Settings that decide what text of a source is tokenized."""
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +71,8 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     tokenizer = {**build.config.tokenizer.model_dump(exclude={"file"}), "engine": engine_of(build.config)}
     settings = {"tokenizer": tokenizer, "libraries": _libraries(build)}
     if unit == DATASET:
-        return {**settings, "band": build.config.audit.bytes_per_token_band}
+        text = build.config.model_dump(mode="json", include=OF_TEXT, exclude=NOT_OF_TEXT, exclude_none=True)
+        return {**settings, "band": build.config.audit.bytes_per_token_band, "text": text}
     return {**settings, "documents": sampled_documents(build, unit)}
 
 
@@ -131,14 +138,14 @@ def _bytes_per_token(build: Build) -> dict[str, list[int]]:
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for receipt in build.receipts("tokenize"):
         for detail in receipt.details["by_source_file"]:
-            folder = totals[detail["path"].rpartition("/")[0] or "."]
+            folder = totals[detail["path"].rpartition("/")[0] or HERE]
             folder[0] += detail["text_bytes"]
             folder[1] += detail["tokens"]
     return dict(sorted(totals.items()))
 
 
-def _require_within_band(build: Build, sources: dict[str, list[int]], folder: Path) -> None:
-    """VerificationError for a source whose bytes per token left the band around the last build's."""
+def _require_within_band(build: StepView, sources: dict[str, list[int]], folder: Path) -> None:
+    """VerificationError for a source whose bytes per token left the band around the last comparable build's."""
     last = _last_audit(build, folder)
     band = build.config.audit.bytes_per_token_band
     for name, (text_bytes, tokens) in sources.items():
@@ -149,18 +156,20 @@ def _require_within_band(build: Build, sources: dict[str, list[int]], folder: Pa
         if abs(now / before - 1) > band:
             raise VerificationError(
                 f"the bytes per token of a source moved by more than {band:.0%} since the last build",
-                where=name,
-                expected=f"{before * (1 - band):.3f} to {before * (1 + band):.3f}, around {before:.3f}",
+                where=", ".join(build.config.source.paths) if name == HERE else name,
+                expected=f"{before * (1 - band):.3f} to {before * (1 + band):.3f}: {before:.3f} with these settings",
                 got=f"{now:.3f}: {text_bytes:,} bytes, {tokens:,} tokens",
                 next_step="inspect the source's text; if the change is intended, raise audit.bytes_per_token_band once",
             )
 
 
-def _last_audit(build: Build, folder: Path) -> Receipt | None:
-    """The receipt of the newest other audit of this dataset with this tokenizer; None if there is none.
+def _last_audit(build: StepView, folder: Path) -> Receipt | None:
+    """The receipt of the newest other audit of this dataset with the same settings of text and tokenizer; None if there
+    is none.
 
     Receipts that are damaged, or were sealed differently by another version, are skipped.
     """
+    own_settings = _comparable(json.loads(json.dumps(build.settings)))  # as a receipt holds them
     own = {folder, folder.parent}  # the second one during a rerun: see ledger/once.py
     refresh_all(build.work / "audit", RECEIPT_NAME)
     paths = [path for path in (build.work / "audit").glob(f"{DATASET}-*/{RECEIPT_NAME}") if path.parent not in own]
@@ -170,9 +179,14 @@ def _last_audit(build: Build, folder: Path) -> Receipt | None:
         except CorruptDataError as error:
             log.warning("bytes per token are not compared with an earlier audit: %s", error)
             continue
-        if receipt.details["tokenizer"] == build.config.tokenizer.name:
+        if _comparable(receipt.settings) == own_settings:
             return receipt
     return None
+
+
+def _comparable(settings: dict[str, Any]) -> Any:
+    """What must be equal; the engine may differ, since all give the same ids."""
+    return settings.get("text"), {key: value for key, value in settings["tokenizer"].items() if key != "engine"}
 
 
 def _checks(_build: Build, _unit: str, receipt: Receipt) -> list[Check]:

@@ -25,7 +25,7 @@ WORDS = ["water", "stone", "naïve", "the", "of", "light"]
 
 
 def planned(root: Path, **changes: object) -> tuple[Path, Build]:
-    values = configuration(root, dedup={"mode": "none"}, exports={"nanoset": {}}, **changes)
+    values = configuration(root, exports={"nanoset": {}}, **{"dedup": {"mode": "none"}, **changes})
     receipt = plan_dataset(check_config(values, where="test"))
     return receipt, open_build(receipt)
 
@@ -135,3 +135,20 @@ def test_audit_another_tokenizer_has_no_band_to_the_first(tmp_path) -> None:
     run_build(receipt, workers=1, until="audit")
     _, last = build.receipt("audit", DATASET), build.total("tokenize", "tokens")
     assert last > 1.2 * planned(tmp_path)[1].total("tokenize", "tokens")
+
+
+def test_audit_compares_only_builds_of_equal_settings(tmp_path) -> None:
+    """An experiment may change what is left of the text; the next build is compared with the last one like itself."""
+    rng = random.Random(5)
+    once = " ".join(rng.choices(WORDS, k=20_000))
+    rare = ["".join(rng.choices("0123456789abcdefghijklmnopqrstuvwxyz", k=2000)) for _ in range(60)]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/a.jsonl").write_bytes(lines_of([*rare, once, once, once, once]))
+    run_build(planned(tmp_path)[0], workers=1)
+    run_build(planned(tmp_path, dedup={"mode": "remove", "minimum_bytes": 8})[0], workers=1)
+    run_build(planned(tmp_path, shuffle={"seed": 9})[0], workers=1)  # does not change the text
+
+    write_text(tmp_path, ["0x7f3a9bd1", "zqxjv", "Ω≈ç√"])
+    with pytest.raises(VerificationError, match="moved by more than 20% since the last build") as caught:
+        run_build(planned(tmp_path)[0], workers=1)
+    assert f"where     {tmp_path / 'corpus'}\n" in str(caught.value)  # not the empty name of the folder in itself
