@@ -26,9 +26,11 @@ from corpusmill.storage import is_local
 Moments = list[tuple[int, int]]
 """(bytes in the work folder, bytes at each destination), one after the other."""
 
-# Bytes per byte of text, measured with four formats, 32-bit ids and 404 MB of text.
-TEXT, ANCHORS, EXCHANGED, TOKENS, RECORDS, EXPORT, DOCUMENTS = 1.0, 0.1, 0.15, 0.85, 0.85, 0.5, 0.25
-SUFFIX_ARRAY = 8.0
+# Bytes per byte of text, measured with 32-bit ids and 136 MB of text. Those of deduplication are times minimum_bytes:
+# 12 bytes for each anchor, of which there is one in a third of minimum_bytes, and answers to most of them.
+TEXT, TOKENS, RECORDS, SUFFIX_ARRAY = 1.0, 0.85, 0.85, 8.0
+ANCHORS, EXCHANGED = 35, 85
+EXPORTS = {"webdataset": 0.36, "numpy": TOKENS, "megatron": TOKENS, "nanoset": TOKENS}
 TOKENS_OF_A_BYTE = TOKENS / 4
 DELIVERED = {"export", "writeback", "manifest"}
 
@@ -110,35 +112,40 @@ def _files(folder: Path) -> Iterator[Path]:
     return (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
 
 
-def usually_held(config: DatasetConfig, source_bytes: int, shown: float = 1.0, reference_bytes: int = 0) -> list[Held]:
-    """The same before anything was built or estimated: bytes per byte of text in measured builds, times the stored size
-    of the sources. Too low for compressed sources, too high where much of a line is not text. `shown`: tokens that a
-    budget shows for each token there is.
+def usually_held(
+    config: DatasetConfig, source_bytes: int, text_bytes: int, shown: float = 1.0, reference_text_bytes: int = 0
+) -> list[Held]:
+    """The same before anything was built or estimated: bytes per byte of text in measured builds, times the text of the
+    sources. Downloaded sources and deduplicated documents take what the sources take, stored as they are. `shown`:
+    tokens that a budget shows for each token there is.
     """
     formats = config.exports.formats()
     deduplicated = config.dedup.mode != "none"
     remote = not config.source.stream and any(not is_local(path) for path in config.source.paths)
     by_anchors = config.index.method == "anchors"
-    index, size = ("anchor", ANCHORS) if by_anchors else ("suffix_array", SUFFIX_ARRAY)
+    anchors, exchanged = _of_anchors(config)
     changes_text = config.decontamination is not None and config.decontamination.changes_text()
     kinds = sorted({KINDS[name] for name in formats}, reverse=True)  # in the order of stages/scatter.py
     records = RECORDS * (config.shuffle.order == "random")
+    linked = {"nanoset"} if "megatron" in formats else set()  # one file of tokens with two names
     shares = [
-        Held("download", float(remote)),
         Held("index", TEXT),
         Held("filter", TEXT if config.steps_before("index") or config.decisions else 0.0),
         Held("decontaminate", TEXT if changes_text else 0.0),
-        Held(index, size if deduplicated else 0.0),
-        Held("context", 0.0, EXCHANGED if deduplicated and by_anchors else 0.0),
+        Held("anchor", anchors) if by_anchors else Held("suffix_array", SUFFIX_ARRAY * deduplicated),
+        Held("context", 0.0, exchanged),
         Held("refine", TEXT if config.steps_before("writeback") else 0.0),
         Held("tokenize", TOKENS),
-        Held("writeback", DOCUMENTS if deduplicated and config.dedup.writeback else 0.0),
         *(Held("scatter", 0.0, shown * records, kind) for kind in kinds),
         *(Held("gather", 0.0, shown * records, kind, kind) for kind in kinds),
-        *(Held("export", 0.0, shown * EXPORT, name, KINDS[name]) for name in formats),
+        *(Held("export", 0.0, shown * EXPORTS[name] * (name not in linked), name, KINDS[name]) for name in formats),
     ]
-    own = [scaled(row, source_bytes) for row in shares]
-    return [*own, *held_of_references(config, reference_bytes)]
+    return [
+        Held("download", source_bytes * remote),
+        *(scaled(row, text_bytes) for row in shares),
+        Held("writeback", source_bytes * (deduplicated and config.dedup.writeback)),
+        *held_of_references(config, reference_text_bytes),
+    ]
 
 
 def scaled(row: Held, times: float) -> Held:
@@ -146,14 +153,22 @@ def scaled(row: Held, times: float) -> Held:
     return row._replace(kept_bytes=times * row.kept_bytes, reclaimed_bytes=times * row.reclaimed_bytes)
 
 
-def held_of_references(config: DatasetConfig, reference_bytes: int) -> list[Held]:
-    """What the stages of references hold, by the stored size of the references."""
+def held_of_references(config: DatasetConfig, text_bytes: int) -> list[Held]:
+    """What the stages of references hold, by the text of the references."""
     by_anchors = config.index.method == "anchors"
+    anchors, exchanged = _of_anchors(config)
     return [
-        Held("reference", TEXT * reference_bytes),
-        Held("reference_index", (ANCHORS if by_anchors else SUFFIX_ARRAY) * reference_bytes),
-        Held("reference_context", 0.0, EXCHANGED * reference_bytes if by_anchors else 0.0),
+        Held("reference", TEXT * text_bytes),
+        Held("reference_index", (anchors if by_anchors else SUFFIX_ARRAY) * text_bytes),
+        Held("reference_context", 0.0, exchanged * text_bytes),
     ]
+
+
+def _of_anchors(config: DatasetConfig) -> tuple[float, float]:
+    """Bytes per byte of text of anchors, and of what they are exchanged for."""
+    if config.dedup.minimum_bytes is None or config.dedup.mode == "none" or config.index.method != "anchors":
+        return 0.0, 0.0
+    return ANCHORS / config.dedup.minimum_bytes, EXCHANGED / config.dedup.minimum_bytes
 
 
 def render_disk(by_setting: dict[str, Moments], *, reclaim: str, stated_by: str) -> str:

@@ -66,6 +66,7 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
     from corpusmill.builds.disk import held_of_references
     from corpusmill.builds.local import worker_count
     from corpusmill.builds.plan import list_dataset
+    from corpusmill.builds.preflight import text_of_references
     from corpusmill.builds.references import plan_references
     from corpusmill.builds.sampling import draw_files, lines_before, write_sample
     from corpusmill.sources.plan import plan_files
@@ -107,10 +108,9 @@ def estimate_dataset(config: DatasetConfig, *, tell: Callable[[str], object] = l
         estimate = _scaled(build, [line.chance for line in drawn], share, needs, stored, shown, shards)
         references = msgspec.structs.replace(plan, references=plan_references(config, files))
         if references.references:
-            size = references.reference_bytes()
-            text_share = estimate.text_bytes / max(1, plan.source_bytes())
-            hours = _reference_seconds(build) * size * text_share / estimate.cores / 3600
-            held = held_of_references(config, size)
+            size, text_bytes = references.reference_bytes(), text_of_references(config, references)
+            hours = _reference_seconds(build) * text_bytes / estimate.cores / 3600
+            held = held_of_references(config, text_bytes)
             estimate = replace(estimate, hours=estimate.hours + hours, reference_bytes=size, held_of_references=held)
     keep_estimate(estimate, config, files, work)
     return estimate

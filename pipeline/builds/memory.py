@@ -71,20 +71,19 @@ def require_memory(config: DatasetConfig, *, where: str, processes: int = 1) -> 
         )
 
 
-def require_memory_for_suffix_arrays(config: DatasetConfig, source_bytes: int) -> None:
-    """ConfigError if the texts and suffix arrays of sources of this stored size do not fit in memory.
+def require_memory_for_suffix_arrays(config: DatasetConfig, text_bytes: int) -> None:
+    """ConfigError if texts of this size and their suffix arrays do not fit in memory.
 
-    Matching by suffix arrays reads them in random order. A byte takes itself, a pointer of 4 bytes and
-    2 bits; compressed sources need more than this check demands.
+    Matching by suffix arrays reads them in random order. A byte takes itself, a pointer of 4 bytes and 2 bits.
     """
     gib, stated_by = _memory_gib()
-    needed = whole_gib(21 * source_bytes // 4)
+    needed = whole_gib(21 * text_bytes // 4)
     if config.index.method == "suffix_array" and config.dedup.mode != "none" and needed > gib:
         raise ConfigError(
             "the texts and suffix arrays of the dataset do not fit in memory for matching",
             where="index.method",
             expected=f"at most {gib:,} GiB: {stated_by}",
-            got=f"{needed:,} GiB or more, for {source_bytes:,} bytes of sources",
+            got=f"about {needed:,} GiB, for {text_bytes:,} bytes of text",
             next_step="set index.method: anchors, which finds the same ranges in any memory but leaves no infini-gram"
             f" index, or set {MEMORY_GIB} if tasks run on larger machines",
         )

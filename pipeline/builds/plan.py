@@ -89,7 +89,15 @@ def _step(config: DatasetConfig, plan: Plan) -> Step:
 def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     """(the configuration with its lock, the plan) of a build that can begin; else one error with all reasons."""
     from corpusmill.builds.memory import require_memory, require_memory_for_suffix_arrays
-    from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, require_room, require_writable
+    from corpusmill.builds.preflight import (
+        Problems,
+        needed_room,
+        ready_tokenizer,
+        require_room,
+        require_writable,
+        text_of_references,
+        texts_of_sources,
+    )
     from corpusmill.engine.runs import DELIVERED
     from corpusmill.stages.tokenize import locked
 
@@ -101,14 +109,17 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         ready_tokenizer(config)
     with problems.kept():
         _, plan = _planned(config)
-        require_memory_for_suffix_arrays(config, plan.source_bytes() + plan.reference_bytes())
     for destination in config.destinations:
         with problems.kept():
             require_writable(config, destination)
     work = work_of(config)
     if not refresh(_step(config, plan).folder(work) / DELIVERED):  # else it was delivered, and nothing new is written
-        needed, stated_by = needed_room(config, plan, work)
         with problems.kept():
+            if config.index.method == "suffix_array":
+                texts = texts_of_sources(config, plan)
+                require_memory_for_suffix_arrays(config, sum(texts) + text_of_references(config, plan))
+        with problems.kept():
+            needed, stated_by = needed_room(config, plan, work)
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
     problems.raise_all()
     return config, plan

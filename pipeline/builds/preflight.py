@@ -2,7 +2,8 @@
 
 All checks run, and those that fail become one error. A bucket is tested by writing a few bytes beside the versions and
 deleting them, a folder by its permissions. The room needed on each file system comes from the last estimate of these
-sources and settings, or else from what measured builds took per byte of text (disk.py).
+sources and settings, or else from what measured builds took per byte of text (disk.py), times the text that the files
+hold, judged by their beginnings (sources/survey.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from corpusmill.errors import (
     TokenizerError,
     TransientError,
 )
+from corpusmill.report.figures import bytes_text
+from corpusmill.sources.survey import text_bytes_of
 from corpusmill.stages.budget import amounts_of
 from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.stages.upload import hands_over
@@ -129,24 +132,40 @@ def _require_folder(folder: Path) -> None:
     )
 
 
+def texts_of_sources(config: DatasetConfig, plan: Plan) -> list[int]:
+    """About how many bytes of text each planned file and part holds; see text_bytes_of."""
+    return text_bytes_of(plan.files(), config.source.text_field, config.source.endpoint_url)
+
+
+def text_of_references(config: DatasetConfig, plan: Plan) -> int:
+    """About how many bytes of text the planned references hold; see text_bytes_of."""
+    references = zip(config.dedup.against or (), plan.references or (), strict=plan.references is not None)
+    return sum(
+        sum(text_bytes_of(planned.files(), reference.text_field or config.source.text_field, reference.endpoint_url))
+        for reference, planned in references
+    )
+
+
 def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str, Moments], str]:
     """(what a build will hold, see disk.py; where these figures come from)."""
+    references = text_of_references(config, plan)
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
-        sampled = [*estimate.held, *held_of_references(config, plan.reference_bytes())]
+        sampled = [*estimate.held, *held_of_references(config, references)]
         return moments(sampled, handed_over=hands_over(config)), "the last estimate"
-    held = usually_held(config, plan.source_bytes(), _shown(config, plan), plan.reference_bytes())
+    texts = texts_of_sources(config, plan)
+    held = usually_held(config, plan.source_bytes(), sum(texts), _shown(config, plan, texts), references)
     return moments(
         held, handed_over=hands_over(config)
-    ), "usual sizes per byte of sources; corpusmill estimate gives more exact ones"
+    ), f"about {bytes_text(sum(texts))} of text, as the files begin; corpusmill estimate gives more exact figures"
 
 
-def _shown(config: DatasetConfig, plan: Plan) -> float:
-    """Tokens that the budget shows for each token there is, as far as sizes of files tell."""
+def _shown(config: DatasetConfig, plan: Plan, texts: list[int]) -> float:
+    """Tokens that the budget shows for each token there is, as far as the beginnings of files tell."""
     tokens = [0.0] * len(config.source.paths)
-    for paths, files in zip(plan.paths or (), plan.shards, strict=plan.paths is not None):
-        for path, file in zip(paths, files, strict=True):
-            tokens[path] += file.size_bytes * TOKENS_OF_A_BYTE
+    paths = [path for of_shard in plan.paths or () for path in of_shard]
+    for path, text_bytes in zip(paths, texts, strict=plan.paths is not None):
+        tokens[path] += text_bytes * TOKENS_OF_A_BYTE
     return shown_share(amounts_of(config), list(map(int, tokens)))
 
 

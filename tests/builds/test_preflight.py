@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zstandard
 
-from corpusmill.builds.disk import moments, usually_held
+from corpusmill.builds.disk import held_by, moments, usually_held
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import check_dataset, plan_dataset
-from corpusmill.builds.preflight import Problems, require_room, require_writable
+from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
 from corpusmill.config import DatasetConfig, check_config
+from corpusmill.engine.planned import read_plan
 from corpusmill.errors import (
     ConfigError,
+    CorruptDataError,
     PermanentError,
     SourceError,
     StorageFullError,
@@ -23,6 +30,7 @@ from corpusmill.errors import (
     TokenizerError,
     TransientError,
 )
+from corpusmill.sources.survey import text_bytes_of
 from corpusmill.stages.graph import open_build
 from tests.disks import small_disk
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
@@ -210,8 +218,71 @@ def test_build_that_was_delivered_needs_no_room_again(tmp_path: Path, monkeypatc
 def test_needed_room_of_everything_switched_on_is_what_was_measured(tmp_path: Path) -> None:
     exports = {"webdataset": {}, "numpy": {}, "megatron": {}, "nanoset": {}}
     everything = config(tmp_path, exports=exports, dedup={"mode": "remove", "minimum_bytes": 100})
-    room = moments(usually_held(everything, 404 * 10**6))
-    assert sum(room["keep"][-1]) / 404e6 == pytest.approx(9.8, rel=0.05)  # measured: 404 MB of text
-    assert max(map(sum, room["eager"])) / 404e6 == pytest.approx(5.4, rel=0.1)
+    room = moments(usually_held(everything, 32 * 10**6, 136 * 10**6))
+    assert sum(room["keep"][-1]) / 136e6 == pytest.approx(10.5, rel=0.1)  # measured: 136 MB of text
+    assert max(map(sum, room["eager"])) / 136e6 == pytest.approx(5.2, rel=0.15)
     in_order = config(tmp_path, exports={"megatron": {}}, dedup={"mode": "none"}, shuffle={"order": "source"})
-    assert moments(usually_held(in_order, 1000))["keep"][-1] == (2350, 500)
+    assert moments(usually_held(in_order, 400, 1000))["keep"][-1] == (1000 + 850 + 850, 850)
+
+
+def stored(path: Path, texts: list[str]) -> int:
+    """Write documents as the name's ending says; returns the bytes of their text."""
+    rows = [{"id": f"{number:08d}", "meta": {"n": number}, "text": text} for number, text in enumerate(texts)]
+    lines = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(lines, mtime=0))
+    else:
+        path.write_bytes(zstandard.compress(lines) if path.suffix == ".zst" else lines)
+    return sum(len(text.encode()) for text in texts)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"])
+@pytest.mark.parametrize("documents", [30, 12_000])
+def test_text_of_compressed_files_is_measured_at_their_beginnings(tmp_path: Path, ending: str, documents: int) -> None:
+    """Small files are read whole, of large ones 4 MiB."""
+    texts = make_documents(documents, seed=4)
+    held = [stored(tmp_path / f"sources/{number}{ending}", texts[number::2]) for number in range(2)]
+    plan = read_plan(plan_dataset(config(tmp_path, source={"paths": [str(tmp_path / "sources")]})))
+    assert text_bytes_of(plan.files(), "text") == pytest.approx(held, rel=0.05)
+
+
+def test_text_is_measured_for_each_kind_of_file_and_for_every_part_of_one(tmp_path: Path) -> None:
+    texts = make_documents(12_000, seed=4)
+    held = [
+        stored(tmp_path / name, part)
+        for name, part in (("a.jsonl.zst", texts[:20]), ("b.jsonl", texts[20:40]), ("c.jsonl", texts[40:]))
+    ]
+    (tmp_path / "d.jsonl").touch()
+    (tmp_path / "e.jsonl.gz").write_bytes(gzip.compress(b"{broken\n"))
+    source = {"paths": [str(tmp_path / "*.*")], "shard_bytes": "1MiB"}
+    plan = read_plan(plan_dataset(config(tmp_path, source=source)))
+    files = [*plan.files()]
+    assert len(files) > 6
+    measured = text_bytes_of(files, "text")
+    of_c = sum(size for file, size in zip(files, measured, strict=True) if file.location.endswith("c.jsonl"))
+    assert [*measured[:2], of_c] == pytest.approx(held, rel=0.05)
+    assert [size for file, size in zip(files, measured, strict=True) if file.name == "d.jsonl"] == [0]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst", ".parquet"])
+def test_needed_room_of_compressed_sources_is_what_the_build_takes(tmp_path: Path, ending: str) -> None:
+    stored(tmp_path / f"corpus/a{ending}", make_documents(3000, seed=4))
+    source = {"paths": [str(tmp_path / "corpus")]}
+    built = config(tmp_path, source=source, exports={"megatron": {}}, dedup={"mode": "none"})
+    plan = read_plan(plan_dataset(built))
+    needed, stated_by = needed_room(built, plan, tmp_path / "work" / "tiny")
+    assert "of text" in stated_by
+    actual = moments(held_by(open_build(build_dataset(built, workers=1))))
+    for reclaim in ("keep", "eager"):
+        assert max(map(sum, needed[reclaim])) == pytest.approx(max(map(sum, actual[reclaim])), rel=0.3)
+
+
+def test_source_that_cannot_be_read_is_a_reason_not_to_build(tmp_path: Path) -> None:
+    stored(tmp_path / "corpus/a.jsonl.zst", make_documents(30, seed=4))
+    (tmp_path / "corpus/b.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd no frame")
+    with pytest.raises(CorruptDataError, match=r"b\.jsonl\.zst"):
+        build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "corpus")]}), workers=1)
+    assert not [*(tmp_path / "work").rglob("index")]

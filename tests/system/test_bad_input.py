@@ -20,6 +20,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.documents.quarantine import read_quarantine
 from corpusmill.errors import CorruptDataError, RejectedDocumentsError, SourceError, StorageFullError, VerificationError
+from corpusmill.sources.survey import MOST_MEASURED
 from corpusmill.stages.graph import open_build
 from corpusmill.storage.local import LocalStore
 from tests.disks import enlarge, small_disk
@@ -300,8 +301,9 @@ def test_build_damaged_file_at_the_destination_is_sent_again(tmp_path) -> None:
 
 
 def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, monkeypatch, capsys) -> None:
-    much = zstandard.compress(lines_of(make_documents(60) * 20))  # more than anybody expects of so small a file
-    source(tmp_path, much, name="a.jsonl.zst")
+    for number in range(MOST_MEASURED + 1):  # of each two files, the first is measured: the second has much more text
+        texts = make_documents(60) * 20 if number == 1 else ["a few words"]
+        source(tmp_path, zstandard.compress(lines_of(texts)), name=f"{number:02d}.jsonl.zst")
     with small_disk(tmp_path / "disk", mebibytes=2) as disk:
         (disk / "ballast").write_bytes(os.urandom(1_600_000))
         config = config_file(tmp_path, work_folder=str(disk / "work"))
