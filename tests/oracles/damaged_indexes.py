@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 
 Damage = Callable[[bytes, bytes], bytes]
 """An index of at least three documents, and the index of another file -> the damaged index."""
@@ -79,3 +80,35 @@ NANOSET: dict[str, Damage] = {
     "swapped": _nanoset(_swap),
     **WHOLE,
 }
+
+
+def read_megatron(data: bytes, index: bytes) -> list[list[int]] | None:
+    """The documents that a .bin and its .idx hold; None if the index is not one of this .bin."""
+    if len(index) < 34 or index[:17] != b"MMIDIDX\0\0" + struct.pack("<Q", 1) or index[17] not in {4, 8}:
+        return None
+    sequences, bounds = struct.unpack_from("<QQ", index, 18)
+    if len(index) != 34 + 12 * sequences + 8 * bounds or not bounds:
+        return None
+    lengths = struct.unpack_from(f"<{sequences}i", index, 34)
+    pointers = struct.unpack_from(f"<{sequences}q", index, 34 + 4 * sequences)
+    boundaries = struct.unpack_from(f"<{bounds}q", index, 34 + 12 * sequences)
+    width = {8: 2, 4: 4}[index[17]]
+    starts = [width * sum(lengths[:number]) for number in range(sequences + 1)]
+    rises = list(boundaries) == sorted(boundaries) and boundaries[0] == 0 and boundaries[-1] == sequences
+    if not rises or min(lengths, default=0) < 0 or [*pointers, len(data)] != starts:
+        return None
+    return [_ids(data[starts[first] : starts[last]], width) for first, last in pairwise(boundaries)]
+
+
+def read_ends(data: bytes, index: bytes, width: int, *, empty: bool = False) -> list[list[int]] | None:
+    """The documents that tokens and their ends hold, `empty` ones too; None if the ends are not those of the tokens."""
+    if len(index) % 8:
+        return None
+    ends = [0, *struct.unpack(f"<{len(index) // 8}Q", index)]
+    if any(last < first + (not empty) for first, last in pairwise(ends)) or ends[-1] * width != len(data):
+        return None
+    return [_ids(data[first * width : last * width], width) for first, last in pairwise(ends)]
+
+
+def _ids(data: bytes, width: int) -> list[int]:
+    return list(struct.unpack(f"<{len(data) // width}{ {2: 'H', 4: 'I'}[width] }", data))
