@@ -2,7 +2,7 @@
 
 At most MOST_FILES files of each ending, spread over the listing, are opened; of each, one block of lines (parquet: of
 rows) is parsed. How much of its file a block is follows from MEASURED_BYTES decompressed bytes, or from the number of
-rows: 15 ms a file of 4 MiB or more.
+rows: 20 ms a file of 4 MiB or more.
 """
 
 from __future__ import annotations
