@@ -104,7 +104,7 @@ class Answered:
     def write(self, folder: Path, read: Callable[[DocumentIds, int, int], Batch]) -> None:
         """Write the resulting text shard and the files of rows; `read`: documents [first, last) as steps see them.
 
-        StepError as the chain raises it.
+        StepError and StepChangedError as the chain raises them.
         """
         import numpy as np
 
@@ -145,6 +145,7 @@ class Answered:
                 self.dropped += left_out
                 self.rewritten += texts
                 release_pages(self._text.text)
+        self._chain.require_same_code()
 
     def _drop(self, ordinal: int, reason: str, data: bytes, dropped: BinaryIO, samples: BinaryIO) -> None:
         self._reasons[reason] += 1

@@ -41,6 +41,12 @@ class Chain:
         loaded = [load(step, identity) for step, identity in zip(steps, identities, strict=True)]
         self._loaded = list(zip(steps, loaded, strict=True))
         self._asked = [Asked(step, call) for step, call in self._loaded]
+        self._planned = identities
+
+    def require_same_code(self) -> None:
+        """StepChangedError if the code changed since: what a step imported meanwhile may be of either version."""
+        for (step, _), identity in zip(self._loaded, self._planned, strict=True):
+            load(step, identity)
 
     def outcomes(self, batch: Batch, *, twice: bool) -> Outcomes:
         """Ask every step about the documents that earlier steps kept, with the texts that they made.

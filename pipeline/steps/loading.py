@@ -1,9 +1,9 @@
 """Finds, identifies and imports a step's code. The plan pins its identity, and workers compare theirs.
 
 A module is searched for on Python's path, and in the root folder (CORPUSMILL_ROOT, else the current folder). It is
-identified by the content of its source file, or of all Python files of its package, and by the modules beside it that
-they import, recursively; if it is installed and not editable, by its file and the distribution's version. Imports of
-computed names are not seen: raise the step's `version`.
+identified by the content of its source file, or of all Python files of its package, and by the modules that they
+import, recursively, except installed ones; if it is itself installed and not editable, by its file and the
+distribution's version. Imports of computed names are not seen: raise the step's `version`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, invalidate_caches
-from importlib.machinery import ModuleSpec
 from importlib.metadata import distribution, packages_distributions
-from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ import xxhash
 
 from corpusmill.config import root_folder
 from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.steps.own_modules import differing, digest_of, find, require_fresh
 
 if TYPE_CHECKING:
     from corpusmill.config import StepConfig
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OWN = "corpusmill"
 FIX_MODULE = "fix the module"
 Identity = dict[str, str]
-_imported: dict[str, str] = {}  # the source of each top-level package when it was imported here
+_installed_here: dict[str, Identity] = {}  # of each installed module, when this process first loaded it
 _roots: set[str] = set()  # the root folder that is on Python's path: one at a time
 
 
@@ -42,43 +42,64 @@ class StepChangedError(PermanentError):
     """A step's code on this machine differs from the planned code."""
 
 
+@dataclass(frozen=True)
+class _Code:
+    """The identity of a step's code, the digest of each of its files, and the user's top-level names among them."""
+
+    identity: Identity
+    sources: dict[Path, str]
+    tops: frozenset[str]
+
+
 def identity_of(step: StepConfig) -> Identity:
     """The identity of a step's code: its source, its distribution, and Python's Unicode version.
 
     ConfigError if its module has no source file.
     """
+    return _code_of(step).identity
+
+
+def _code_of(step: StepConfig) -> _Code:
     module = step.use.partition(":")[0]
     top = module.partition(".")[0]
     with _root_on_path():
-        try:
-            spec = find_spec(module)
-        except Exception as error:
-            raise _unusable(step, f"{in_code(error)} where module {module} was looked for", FIX_MODULE) from None
-    if spec is None or not (spec.origin or "").endswith(".py"):
-        next_step = f"put the module into {root_folder()}, or install its package on every worker"
-        raise _unusable(step, f"no source file of a module {module}", next_step)
-    installed = _installed().get(top, "")
+        spec = find(module)
+        if spec is None or not (spec.origin or "").endswith(".py"):
+            next_step = f"put the module into {root_folder()}, or install its package on every worker"
+            raise _unusable(step, f"no source file of a module {module}", next_step)
+        tops, paths = _own_code(top)
+    sources = {path: path.read_bytes() for path in paths or [Path(str(spec.origin))]}
     digest = xxhash.xxh3_128()
-    for path in _sources(spec, top, whole=not installed and top != OWN):
-        data = path.read_bytes()
+    for path, data in sources.items():
         digest.update(f"{path.name} {len(data)}\n".encode())
         digest.update(data)
-    version = {"distribution": installed} if installed and top != OWN else {}
-    return {"source": f"xxh3_128:{digest.hexdigest()}", "unicode": unidata_version, **version}
+    version = {"distribution": _version(top)} if top in _installed() and top != OWN else {}
+    identity = {"source": f"xxh3_128:{digest.hexdigest()}", "unicode": unidata_version, **version}
+    return _Code(identity, {path: digest_of(data) for path, data in sources.items()}, tops)
 
 
-def _sources(spec: ModuleSpec, top: str, *, whole: bool) -> list[Path]:
-    origin = Path(spec.origin or "")
-    if not whole:
-        return [origin]
-    depth = spec.name.count(".") + (origin.name == "__init__.py")
-    beside, sources, waiting = origin.parents[depth], set[Path](), [top]
+def _own_code(top: str) -> tuple[frozenset[str], list[Path]]:
+    """The user's top-level names among a module's own and those that it imports, recursively; all their files.
+
+    The files are in an order that is the same in whatever folder they are.
+    """
+    tops, sources, waiting = set[str](), dict[Path, tuple[str, ...]](), [top]
     while waiting:
         name = waiting.pop()
-        own = {beside / f"{name}.py"} if (beside / f"{name}.py").is_file() else {*sorted((beside / name).rglob("*.py"))}
-        waiting += [imported for path in own - sources for imported in _imports(path)]
+        if name in tops or name == OWN or name in sys.stdlib_module_names or name in _installed():
+            continue
+        if (spec := find(name)) is None:
+            continue
+        tops.add(name)
+        folders = [*map(Path, spec.submodule_search_locations or ())]
+        own = {
+            path: (name, *path.relative_to(folder).parts) for folder in folders for path in sorted(folder.rglob("*.py"))
+        }
+        if not folders and (spec.origin or "").endswith(".py"):
+            own = {Path(str(spec.origin)): (Path(str(spec.origin)).name,)}
+        waiting += [imported for path in own for imported in _imports(path)]
         sources |= own
-    return sorted(sources | {origin})
+    return frozenset(tops), sorted(sources, key=lambda path: (sources[path], path))
 
 
 def _imports(path: Path) -> set[str]:
@@ -94,35 +115,45 @@ def _imports(path: Path) -> set[str]:
 
 @cache
 def _installed() -> dict[str, str]:
-    """Name and version of the distribution of every installed package, except editable ones."""
+    """The name of the distribution of every installed package, except editable ones."""
     return {
-        package: f"{names[0]} {distribution(names[0]).version}"
+        package: names[0]
         for package, names in packages_distributions().items()
         if '"editable": true' not in (distribution(names[0]).read_text("direct_url.json") or "")
     }
 
 
+def _version(top: str) -> str:
+    """Name and version of the distribution of an installed package, as it is now."""
+    return f"{_installed()[top]} {distribution(_installed()[top]).version}"
+
+
 def load(step: StepConfig, planned: Identity | None = None) -> Any:
-    """The function or class that a step uses, imported again if its source changed since this process imported it.
+    """The function or class that a step uses: what is executed is what its files hold now (own_modules.py).
 
     ConfigError if it cannot be imported, or does not take the step's settings; StepChangedError if the code here
-    differs from `planned`.
+    differs from `planned`, changes while it is loaded, or is an installed package that changed in this process.
     """
-    here = identity_of(step)
-    if planned is not None and here != planned:
+    code = _code_of(step)
+    if planned is not None and code.identity != planned:
         raise StepChangedError(
             "a step's code differs from the planned code",
             where=step.use,
             expected=", ".join(planned.values()),
-            got=", ".join(here.values()),
+            got=", ".join(code.identity.values()),
             next_step="install the same code on every worker, and start a new run",
         )
     module, _, name = step.use.partition(":")
-    top = module.partition(".")[0]
-    if top != OWN and _imported.get(top, here["source"]) != here["source"]:
-        _forget(top)
-    _imported[top] = here["source"]
+    if not code.tops and (first := _installed_here.setdefault(module, code.identity)) != code.identity:
+        raise StepChangedError(
+            "a step's package was installed again while this process has it in memory",
+            where=step.use,
+            expected=", ".join(first.values()),
+            got=", ".join(code.identity.values()),
+            next_step="restart Python",
+        )
     with _root_on_path():
+        require_fresh(code.tops)
         try:
             imported = import_module(module)
         except ModuleNotFoundError as error:
@@ -130,6 +161,12 @@ def load(step: StepConfig, planned: Identity | None = None) -> Any:
             raise _unusable(step, got, f"install {error.name} on every worker, or fix the module") from None
         except Exception as error:
             raise _unusable(step, f"{in_code(error)} where {module} was imported", FIX_MODULE) from None
+    if different := differing(code.sources):
+        raise StepChangedError(
+            "a step's code changed while it was loaded",
+            where=different[0],
+            next_step="leave its files alone until the build has begun, and start it again",
+        )
     try:
         loaded = getattr(imported, name)
     except AttributeError:
@@ -152,12 +189,6 @@ def _require_settings(step: StepConfig, loaded: Any) -> None:
         raise _unusable(step, "a class without __call__ and without batch", FIX_MODULE)
 
 
-def _forget(top: str) -> None:
-    for known in [module for module in sys.modules if module.partition(".")[0] == top]:
-        del sys.modules[known]
-    _imported.pop(top, None)
-
-
 @contextmanager
 def _root_on_path() -> Iterator[None]:
     """Search the root folder last. No bytecode is written: it would hide an edit within the same second."""
@@ -165,8 +196,6 @@ def _root_on_path() -> Iterator[None]:
     if _roots - {root}:  # another root may have modules of the same names
         sys.path[:] = [entry for entry in sys.path if entry not in _roots]
         _roots.clear()
-        for top in set(_imported) - {OWN}:
-            _forget(top)
     if root not in sys.path:
         sys.path.append(root)
         _roots.add(root)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,36 @@ def test_step_whose_source_changed_behind_the_plan_is_refused(filters: Path, tmp
     filters.write_text(STEPS + "\n")
     with pytest.raises(StepChangedError, match="differs from the planned code"):
         of.run("filter", "00000")
+
+
+def test_step_whose_late_import_changes_while_documents_are_answered_is_refused(filters: Path, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("LIMIT = 1\n")
+    filters.write_text(
+        "from pathlib import Path\nLATE = Path(__file__).with_name('late.py')\n"
+        "def keeps(document):\n    LATE.write_text('LIMIT = 2\\n')\n    import late\n    return late.LIMIT == 2\n"
+    )
+    write_sources(tmp_path)
+    with pytest.raises(StepChangedError, match="differs from the planned code"):
+        build(settings(tmp_path, steps=[{"use": "my_filters:keeps"}]))
+    assert not list((tmp_path / "work/tiny/filter").glob("*/receipt.json"))
+
+
+@pytest.mark.parametrize("before", ["index", "writeback"])
+def test_edit_of_an_imported_module_between_two_builds_of_one_process_counts(
+    before: str, filters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    filters.write_text("from limits import MOST\ndef dry(document):\n    return document.text.count('water') <= MOST\n")
+    write_sources(tmp_path)
+    counted = [text.count("water") for seed in range(3) for text in texts_of(seed)]
+    for most in (30, 20, 25):  # as long as before, within the same second
+        (tmp_path / "limits.py").write_text(f"MOST = {most}\n")
+        if most == 30:
+            import_module("my_filters")  # as a user's script may
+        steps = [{"use": "my_filters:dry", "before": before}]
+        of = build(settings(tmp_path, steps=steps, dedup={"mode": "none"}))
+        stage = "filter" if before == "index" else "refine"
+        assert of.total(stage, "dropped_dry") == sum(count > most for count in counted) > 0
 
 
 def test_step_that_remembers_is_refused_with_the_document(filters: Path, tmp_path: Path) -> None:
