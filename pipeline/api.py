@@ -33,9 +33,12 @@ def load(configuration: Configuration) -> DatasetConfig:
 
 def plan(configuration: Configuration) -> list[StepPreview]:
     """Every step of a build in order: whether it would be reused or run, and why. Runs nothing."""
+    from corpusmill.builds.preflight import require_tokenizer
     from corpusmill.engine.preview import preview
 
-    return preview(planned(configuration))
+    build = planned(configuration)
+    require_tokenizer(build)
+    return preview(build)
 
 
 def build(configuration: Configuration, *, workers: int = 1, verify: bool = False) -> RunnableBuild:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from corpusmill.builds.plan import plan_dataset, require_same_code
+from corpusmill.builds.preflight import require_tokenizer
 from corpusmill.builds.processes import WorkerLostError, collect_seldom
 from corpusmill.builds.progress import RunProgress
 from corpusmill.config import DatasetConfig, work_of
@@ -94,6 +95,8 @@ def run_steps(
     `progress` counts them; `view` shows what it reads, from when the first step that must run is known.
     """
     build = open_build(plan_receipt)
+    if any("tokenize" in wave for wave in GRAPH.waves(until)):
+        require_tokenizer(build)
     workers = worker_count(workers, build.plan.source_bytes())
     progress = progress or RunProgress(GRAPH, GRAPH.names)
     begin_run(plan_receipt)

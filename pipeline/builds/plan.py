@@ -105,15 +105,17 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
     with problems.kept():
         require_memory(config, where=config.name)
     with problems.kept():
-        config = locked(config)
-        ready_tokenizer(config)
-    with problems.kept():
         _, plan = _planned(config)
+    work, delivered = work_of(config), False  # a delivered plan writes nothing new
+    with problems.kept():
+        config = locked(config)
+        delivered = refresh(_step(config, plan).folder(work) / DELIVERED)
+        if not delivered:
+            ready_tokenizer(config)
     for destination in config.destinations:
         with problems.kept():
             require_writable(config, destination)
-    work = work_of(config)
-    if not refresh(_step(config, plan).folder(work) / DELIVERED):  # else it was delivered, and nothing new is written
+    if not delivered:
         with problems.kept():
             if config.index.method == "suffix_array":
                 texts = texts_of_sources(config, plan)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from corpusmill.builds.disk import TOKENS_OF_A_BYTE, Moments, held_of_references, moments, usually_held
 from corpusmill.config import DatasetConfig, DestinationConfig, absolute, dataset_folder
 from corpusmill.engine.estimates import estimate_of
+from corpusmill.engine.runs import DELIVERED
 from corpusmill.epochs import shown_share
 from corpusmill.errors import (
     ConfigError,
@@ -34,9 +35,10 @@ from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.stages.upload import hands_over
 from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.storage.hub_repository import HubRepository
-from corpusmill.work_folder.small import is_shared
+from corpusmill.work_folder.small import is_shared, refresh
 
 if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
     from corpusmill.sources.plan import Plan
     from corpusmill.tokens.tokenizer import Tokenizer
 
@@ -70,7 +72,11 @@ class Problems:
 
 
 def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
-    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that the exports need."""
+    """The tokenizer that a configuration names; TokenizerError unless it has the tokens that the exports need,
+    VerificationError unless it gives back the tricky strings, which takes a tenth of a second.
+    """
+    from corpusmill.tokens.audit import audit_tricky
+
     tokenizer = configured_tokenizer(config)
     exports = config.exports
     bos_settings = {
@@ -83,7 +89,14 @@ def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
             where=", ".join(key for key, is_set in bos_settings.items() if is_set),
             next_step="set tokenizer.bos to the token, or leave bos out",
         )
+    audit_tricky(tokenizer)
     return tokenizer
+
+
+def require_tokenizer(build: Build) -> None:
+    """Raise as `ready_tokenizer` does, unless the plan has delivered, and so been audited."""
+    if not refresh(build.plan_folder / DELIVERED):
+        ready_tokenizer(build.config)
 
 
 def require_writable(config: DatasetConfig, destination: DestinationConfig) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds.preflight import require_tokenizer
 from corpusmill.engine.build import Build
 from corpusmill.engine.runs import begin_run, why_latest_stays
 from corpusmill.engine.stage import StepMissingError
@@ -89,6 +90,7 @@ def begin(last_plan: Path, stage: str, shard: int) -> Path:
     stays = why_latest_stays(last_plan)
     plan_receipt = begin_run(plan_dataset(last.config), latest_stays=stays)
     build = open_build(plan_receipt)
+    require_tokenizer(build)
     before = digests(last) | digests(build)  # if the sources changed, the last plan's steps are the state before
     asked = ask_for_shard(build, stage, f"{shard:05d}")
     memory = {"before": [[*step, digest] for step, digest in before.items()], "asked": asked}

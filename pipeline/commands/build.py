@@ -65,9 +65,11 @@ def estimate(config: ConfigFile) -> None:
 def plan(config: ConfigFile) -> None:
     """Show what a build would reuse, what it would run, why, and what that costs. Runs nothing."""
     from corpusmill.builds.costs import stated_costs
+    from corpusmill.builds.preflight import require_tokenizer
     from corpusmill.engine.preview import preview, render_preview
 
     build = planned(config)
+    require_tokenizer(build)
     steps = preview(build)
     typer.echo(render_preview(steps))
     typer.echo(stated_costs(build, steps))

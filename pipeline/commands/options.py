@@ -133,8 +133,11 @@ def tokenizer_of(
     eot: str | None = None,
     bos: str | None = None,
 ) -> Tokenizer:
-    """The tokenizer that these options name; BadParameter for a special token that is not TOKEN=ID."""
+    """The tokenizer that these options name, tried on the tricky strings (VerificationError); BadParameter for a
+    special token that is not TOKEN=ID.
+    """
     from corpusmill.config import TokenizerConfig, absolute_here
+    from corpusmill.tokens.audit import audit_tricky
     from corpusmill.tokens.tokenizer import load_tokenizer
 
     special = []
@@ -144,7 +147,7 @@ def tokenizer_of(
             raise typer.BadParameter(f"{text!r} is not TOKEN=ID", param_hint="--special-token")
         special.append((token, int(number)))
     path = TokenizerConfig.model_construct(name=name).path()
-    return load_tokenizer(
+    tokenizer = load_tokenizer(
         name,
         file=path and absolute_here(path),
         engine=engine,
@@ -153,3 +156,5 @@ def tokenizer_of(
         eot=eot,
         bos=bos,
     )
+    audit_tricky(tokenizer)
+    return tokenizer

@@ -167,10 +167,8 @@ def megatron(
     from corpusmill.in_order.megatron import write_megatron
     from corpusmill.in_order.rejected import rejected_beside
     from corpusmill.in_order.source import Source
-    from corpusmill.tokens.audit import audit_tricky
 
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
-    audit_tricky(loaded)
     rejected = rejected_beside(output)
     source = Source(
         inputs, tuple(text_field), rejected, max_rejected_share, None, endpoint_url, processes=workers or cores()
@@ -217,10 +215,8 @@ def nanoset(
     from corpusmill.in_order.nanoset import write_nanoset
     from corpusmill.in_order.rejected import REJECTED
     from corpusmill.in_order.source import Source
-    from corpusmill.tokens.audit import audit_tricky
 
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
-    audit_tricky(loaded)
     source = Source(
         inputs,
         (text_field,),

@@ -1,4 +1,4 @@
-"""`corpusmill tokenize`: files to token shards, and the same audit as in a build; no plan, no receipts, no dedup."""
+"""`corpusmill tokenize`: files to token shards; no plan, no receipts, no dedup."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ def tokenize_files(
     endpoint_url: str | None = None,
     rejected: RejectedLines | None = None,
 ) -> Iterator[TokenizedFile]:
-    """Each source file's token shard in `output`/<name of the file>, after the tricky strings have been audited.
+    """Each source file's token shard in `output`/<name of the file>.
 
     Files may be local, in a bucket (`endpoint_url`: of an S3-compatible store) or on the Hub. Shards of an earlier run
     whose files are no longer among the inputs are removed (output_folder.py). Malformed lines go to `rejected`, by
     default beside `output`.
 
-    Raises VerificationError if the engine differs from the reference, SourceError for a missing input, ConfigError if
-    `output` holds other files or is below an input, RejectedDocumentsError at the end for too many malformed lines.
+    Raises SourceError for a missing input, ConfigError if `output` holds other files or is below an input,
+    RejectedDocumentsError at the end for too many malformed lines.
     """
     from corpusmill.builds.apart import require_apart
     from corpusmill.sources.copies import each_file
-    from corpusmill.tokens.audit import audit_tricky
     from corpusmill.tokens.files import SHARD_FILES, write_file_shard
 
-    audit_tricky(tokenizer)
     place = str(output.absolute())
     require_apart([absolute_here(path) for path in inputs], [("--output", place)])
     folder = OutputFolder(place, "tokenize")

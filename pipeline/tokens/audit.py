@@ -168,7 +168,11 @@ def _compare(tokenizer: Tokenizer, documents: list[Sampled]) -> int:
                 where=where,
                 expected=_shown(text),
                 got=_shown(back),
-                details=(("ids", _ids(np.asarray(ids), 0)),),
+                details=(
+                    ("ids", _ids(np.asarray(ids), 0)),
+                    ("tokenizer", f"{tokenizer.name}, sha256 {tokenizer.sha256}"),
+                ),
+                next_step=reference.how_to_decode,
             )
     return len(promised)
 
@@ -184,10 +188,12 @@ def _first_unequal(rows: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]])
 
 
 def audit_tricky(tokenizer: Tokenizer) -> Audited:
-    """Audit the engine on the fixed file of tricky strings, in one batch, each compared whole."""
+    """Audit the engine on the fixed file of tricky strings, in one batch, each compared whole: before any work, too."""
     texts = tricky_texts()
     numbered = enumerate(zip(texts, _rows(texts, tokenizer), strict=True), start=1)
-    named = [(f"{TRICKY.name}, string {number}", text, ids) for number, (text, ids) in numbered]
+    named = [
+        (f"{tokenizer.name}, tried on {TRICKY.name}, string {number}", text, ids) for number, (text, ids) in numbered
+    ]
     return audit_documents(named, tokenizer, short_bytes=WHOLE_BYTES)
 
 

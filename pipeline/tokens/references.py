@@ -33,12 +33,14 @@ BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTED} | {chr(256 + i): byte
 class Reference(Protocol):
     """A reference library with one vocabulary.
 
-    `vocabulary_size` is one more than the largest id; `special_tokens` maps token strings to ids.
+    `vocabulary_size` is one more than the largest id; `special_tokens` maps token strings to ids; `how_to_decode` is
+    the next step where ids do not decode to their text.
     """
 
     package: str
     vocabulary_size: int
     special_tokens: dict[str, int]
+    how_to_decode: str
 
     def encode(self, text: bytes) -> NDArray[np.uint32]:
         """The ids of one document."""
@@ -81,6 +83,10 @@ class TiktokenReference:
     """
 
     package = "tiktoken"
+    how_to_decode = (
+        "use a vocabulary with all 256 bytes, and as tokenizer.pattern (--pattern) the encoding that it is from, or a"
+        " regular expression that matches every character of every text"
+    )
 
     def __init__(
         self, load: Callable[[], Any], content: bytes, special_tokens: dict[str, int], *, parse_special: bool
@@ -137,6 +143,10 @@ class HuggingFaceReference:
     """
 
     package = "tokenizers"
+    how_to_decode = (
+        "fetch the tokenizer.json again: what it adds or replaces in a text, its decoder must undo, and a byte-level"
+        ' vocabulary needs "decoder": {"type": "ByteLevel"}'
+    )
 
     def __init__(self, path: Path, content: bytes, *, parse_special: bool) -> None:
         # Its thread pool would not survive a fork; workers are processes here.

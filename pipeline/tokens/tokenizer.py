@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabula
 if TYPE_CHECKING:
     from corpusmill.tokens.decoding import TokenTable
     from corpusmill.tokens.strings import StringFinder
+
+PLAIN_WORD = re.compile(r"[\w-]+")
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,14 @@ def _load_reference(
             where=file.path,
             expected=f"tokenizer.pattern: {', '.join(PATTERNS)}, or a regular expression",
             next_step="a wrong pattern silently produces wrong ids: check the origin of the file",
+        )
+    if pattern not in PATTERNS and PLAIN_WORD.fullmatch(pattern):
+        raise TokenizerError(
+            "tokenizer.pattern is not the name of an encoding, and as a regular expression it matches one word only",
+            where=file.path,
+            expected=f"{', '.join(PATTERNS)}, or a regular expression that matches every text piece by piece",
+            got=pattern,
+            next_step="name the encoding that the file is from, or copy its split pattern from its authors' code",
         )
     expression = pattern_of(pattern) if pattern in PATTERNS else pattern
     encoding = own_encoding(file.path, file.content, expression, special_tokens)

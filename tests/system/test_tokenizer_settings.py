@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import load_config
-from corpusmill.errors import TokenizerError
+from corpusmill.errors import TokenizerError, VerificationError
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.report.delivered import EncodedSummary
 from corpusmill.stages.graph import open_build
 from corpusmill.stages.summarize import summarize
 from corpusmill.stages.tokenize import locked
 from tests.system.corpus import configuration, lines_of
-from tests.tokens.vocabularies import GPT2, described, with_added, written
+from tests.tokens.vocabularies import GPT2, described, shared, with_added, written
 
 
 @pytest.fixture
@@ -129,3 +129,62 @@ def test_config_check_vocabulary_larger_than_the_embeddings_beside_it_says_so(co
     assert "ids go up to 50,256, but the config.json beside the tokenizer has 50,000 embeddings" in run(
         "config", "check", config
     )
+
+
+def lossy(tmp_path: Path, how: str) -> dict[str, str]:
+    """Tokenizers that pass every check but do not give back a text."""
+    if how == "no decoder":
+        return {"name": written(described(GPT2, decoder=None), tmp_path)}
+    return {"name": str(shared("r50k_base.tiktoken")), "pattern": how}
+
+
+LOSSY = {
+    "llama3": (TokenizerError, r"matches one word only[\s\S]*cl100k_base, o200k_base, p50k_base, r50k_base, or a reg"),
+    r"[a-z]+| +": (VerificationError, r"tried on tricky.yaml, string [\s\S]*tokenizer.pattern \(--pattern\)"),
+    "no decoder": (VerificationError, r'tried on tricky.yaml, string [\s\S]*"decoder": {"type": "ByteLevel"}'),
+}
+
+
+@pytest.mark.parametrize("how", LOSSY)
+@pytest.mark.parametrize(
+    "command",
+    [("config", "check"), ("plan",), ("build",), ("export", "--format", "nanoset"), ("estimate",)],
+    ids=" ".join,
+)
+def test_configuration_whose_tokenizer_loses_text_is_refused_before_the_work(config, tmp_path, command, how) -> None:
+    special = {} if how == "no decoder" else {"special_tokens": {"<|endoftext|>": 50256}}
+    values = {**yaml.safe_load(config.read_text()), "tokenizer": {**lossy(tmp_path, how), **special}}
+    config.write_text(yaml.safe_dump(values))
+    error, words = LOSSY[how]
+    with pytest.raises(error, match=words):
+        run(*command, config)
+    assert {path.name for path in (tmp_path / "work").glob("tiny/*") if path.is_dir()} <= {"plan"}
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize("how", LOSSY)
+@pytest.mark.parametrize("command", ["tokenize", "megatron", "nanoset"])
+def test_command_whose_tokenizer_loses_text_is_refused_before_the_work(config, tmp_path, command, how) -> None:
+    wanted = lossy(tmp_path, how)
+    options = ["--tokenizer", wanted["name"], "--output", tmp_path / "made"]
+    if how != "no decoder":
+        options += ["--pattern", wanted["pattern"], "--special-token", "<|endoftext|>=50256"]
+    error, words = LOSSY[how]
+    with pytest.raises(error, match=words):
+        run(command, tmp_path / "corpus", *options)
+    assert not list(tmp_path.glob("made*"))
+
+
+def test_shard_reprocessed_with_a_tokenizer_that_loses_text_is_refused_before_the_work(config, tmp_path) -> None:
+    values = yaml.safe_load(config.read_text())
+    values["tokenizer"] = {"name": lossy(tmp_path, "")["name"], "special_tokens": {"<|endoftext|>": 50256}}
+    config.write_text(yaml.safe_dump({**values, "tokenizer": {**values["tokenizer"], "pattern": "r50k_base"}}))
+    run("build", config)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob(RECEIPT_NAME)}
+    config.write_text(yaml.safe_dump({**values, "tokenizer": {**values["tokenizer"], "pattern": r"\w+"}}))
+    with pytest.raises(VerificationError, match=r"tried on tricky\.yaml"):
+        run("reprocess", config, "--stage", "tokenize", "--shard", "0")
+    after = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob(RECEIPT_NAME) if "plan" not in path.parts
+    }
+    assert after == {path: before[path] for path in after}
