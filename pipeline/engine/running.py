@@ -99,7 +99,7 @@ class RunnableBuild(Build):
                 damaged = error.stage, error.unit
                 if damaged in mended:
                     self._require_in_time(stage, unit, damaged[0])
-                if damaged in mended or damaged not in self._inputs_of(stage, unit):
+                if damaged in mended or not self._may_read(stage, unit, damaged):
                     raise
                 mended.add(damaged)
                 self._forget()
@@ -141,6 +141,11 @@ class RunnableBuild(Build):
         """Run a finished step again whose outputs were given back."""
         log.info("%s %s runs again: a later step needs what it freed", stage, unit)
         self._run_mending(stage, unit, verify=False, whole=True)
+
+    def _may_read(self, stage: str, unit: str, step: tuple[str, str]) -> bool:
+        """Whether a step may read another's files: those of its inputs, and if it is never reused, of all before it."""
+        everything = not self.graph[stage].reuse and step[0] in self.graph.before(stage)
+        return everything or step in self._inputs_of(stage, unit)
 
     def _inputs_of(self, stage: str, unit: str) -> set[tuple[str, str]]:
         """Every step that one depends on."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from corpusmill.config import ForgetConfig, absolute, absolute_here
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.ledger import held
 from corpusmill.steps.decisions import DECISION_ENDINGS, read_keys
 from corpusmill.storage import StoredFile, list_sources
@@ -94,13 +94,14 @@ def note_gone(
     unmatched: Collection[tuple[str, int]] = (),
     now: Callable[[], float] = time.time,
 ) -> None:
-    """Add to the log that a version was delivered without the documents of the list that the log does not have yet.
+    """Add to the log that a version was delivered without the documents of the list that the log does not have yet;
+    raises as `read_log`.
 
     `unmatched`: (file, row) of keys that no document of the sources has; nothing can be said of them.
     """
     columns = _columns(forget)
     before = log.read_bytes() if refresh(log, again=True) else b""
-    known = {tuple(row.get(column) for column in columns) for row in map(json.loads, before.splitlines())}
+    known = {tuple(row.get(column) for column in columns) for row in _logged(before, log)}
     rows = []
     for place, row in _rows(forget, files, log.parent):
         key = tuple(row[column] for column in columns)
@@ -112,8 +113,28 @@ def note_gone(
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
-    """The rows of a log, in order; empty if it does not exist."""
-    return [json.loads(line) for line in log.read_bytes().splitlines()] if refresh(log) else []
+    """The rows of a log, in order; empty if it does not exist. CorruptDataError for a line that no build wrote."""
+    return _logged(log.read_bytes(), log) if refresh(log) else []
+
+
+def _logged(content: bytes, log: Path) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or not {"version", "gone_at"} <= row.keys():
+            raise CorruptDataError(
+                "the log of forgotten documents is damaged",
+                where=f"{log}, line {number:,}",
+                expected="a JSON object with a document's key, version and gone_at",
+                got=f"{len(line):,} bytes of something else",
+                next_step="restore the file from a backup, or delete the line: the next build logs its document again,"
+                " with that build's version and time",
+            )
+        rows.append(row)
+    return rows
 
 
 def _columns(forget: ForgetConfig) -> tuple[str, ...]:

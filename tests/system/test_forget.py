@@ -12,7 +12,7 @@ import pytest
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.forgetting.purge import purge
 from corpusmill.forgetting.remains import search_for
 from corpusmill.ledger import RECEIPT_NAME
@@ -223,6 +223,44 @@ def test_verify_finds_a_document_that_the_filter_left_in(tmp_path: Path, monkeyp
     of = build(settings(tmp_path, "keep"))
     actual = [finding for finding in verify_build(of).findings if finding.what == IN_SPITE]
     assert (actual[0].where, actual[0].got) == ("part1.jsonl line 4", "its id, or its file and line")
+
+
+def test_damaged_file_that_the_report_reads_is_mended_by_the_next_build(tmp_path: Path) -> None:
+    """The report runs every time and reads files of steps that no step names as inputs."""
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "none-1"}, {"id": "0-4"}, {"id": "1-5"})
+    of = build(settings(tmp_path, "also"))
+    before = outputs(tmp_path)
+    stages = ("decisions", "join", "decided", "copies", "filter")
+    folders = [of.step_folder(stage, unit) for stage in stages for unit in of.units(stage)]
+    files = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
+    files = [path for path in files if path.name not in {RECEIPT_NAME} and path.stat().st_size]
+    assert "unmatched.jsonl" in {path.name for path in files}
+    for path in files:
+        whole = path.read_bytes()
+        path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+        build(settings(tmp_path, "also"))
+        assert outputs(tmp_path) == before
+        assert path.name != "unmatched.jsonl" or path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]\n", b'{"id": "a"}\n', b"\xff\n"])
+def test_damaged_log_is_an_error_that_names_its_line_and_quotes_nothing(damage: bytes, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "0-4"}, {"id": "1-5"})
+    of = build(settings(tmp_path, "keep"))
+    log = of.work / LOG
+    first, second = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(first + (damage or second[:-9]))
+    for read in (lambda: read_log(log), lambda: build(settings(tmp_path, "keep"))):
+        with pytest.raises(
+            CorruptDataError, match=r"log of forgotten documents is damaged[\s\S]*jsonl, line 2"
+        ) as caught:
+            read()
+        assert "1-5" not in str(caught.value)
+    log.write_bytes(first)
+    build(settings(tmp_path, "keep"))
+    assert [row["id"] for row in read_log(log)] == ["0-4", "1-5"]
 
 
 def test_list_that_is_not_there_is_an_error_of_the_plan(tmp_path: Path) -> None:
