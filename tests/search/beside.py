@@ -1,4 +1,4 @@
-"""Files beside the corpus that a configuration may name: decisions, takedowns, a benchmark, a reference.
+"""Files beside the corpus that a configuration may name: decisions, takedowns, a benchmark, a reference, steps.
 
 Their rows are of the same ids, lines and passages as the corpus, so that they meet it; an edit writes one anew.
 """
@@ -17,6 +17,8 @@ BESIDE = "beside/"  # how settings begin a path of these
 DECISIONS, BY_ID, TAKEDOWNS, ITEMS, REFERENCE = (
     f"{BESIDE}{name}.jsonl" for name in ("decisions", "by_id", "takedowns", "items", "reference/r")
 )
+CODE = f"{BESIDE}code"
+STEPS, WORDS = "edited_steps", "edited_words"  # modules there: one imports the other, at once or late
 IDS = ["doc", "7", "ü", "nobody"]
 BENCHMARK = {"name": "bench", "path": ITEMS}
 
@@ -36,6 +38,11 @@ VALUES: dict[str, list[Any]] = {
         ],
     ],
     "forget": [None, *({"path": TAKEDOWNS, "key": ["file", "line"], "copies": copies} for copies in ("keep", "also"))],
+    "steps": [
+        [{"use": f"{STEPS}:kept"}],
+        [{"use": f"{STEPS}:Kept", "before": "writeback"}],
+        [{"use": f"{STEPS}:Kept"}, {"use": f"{STEPS}:kept", "before": "writeback"}],
+    ],
     "card": [None, {}],
     "budget": [None, *({"corpus": amount} for amount in ("0.4 epochs", "2.5 epochs", "90 tokens"))],
     "dedup.against": [None, [{"path": f"{BESIDE}reference"}]],
@@ -45,6 +52,18 @@ VALUES: dict[str, list[Any]] = {
         {"benchmarks": [BENCHMARK], "action": "remove", "seed_words": 3},
     ],
 }
+_code = [
+    *(
+        (
+            f"{CODE}/{STEPS}.py",
+            f"{early}\n\ndef kept(document):\n    {late}\n    return document.text.count(WORD) < {most}\n\n"
+            f"class Kept:\n    def __call__(self, document):\n        return kept(document)\n",
+        )
+        for early, late in ((f"from {WORDS} import WORD", "pass"), ("", f"from {WORDS} import WORD"))
+        for most in (1, 2, 9)
+    ),
+    *((f"{CODE}/{WORDS}.py", f"WORD = {word!r}\n") for word in ("e", "t", "x", "water")),
+]
 CHANGES = [(key, value) for key, values in VALUES.items() for value in values]
 
 _scores = st.integers(0, 2)
@@ -72,6 +91,8 @@ edits: st.SearchStrategy[Edit] = st.one_of(
     st.tuples(
         st.just(REFERENCE), st.lists(documents, min_size=1, max_size=4).map(lambda lines: "\n".join(lines) + "\n")
     ),
+    st.sampled_from(_code),
+    st.sampled_from(_code),
 )
 
 
@@ -88,6 +109,8 @@ def write_first(folder: Path) -> None:
     }
     for name, row in first.items():
         write(folder, (name, json.dumps(row) + "\n"))
+    for edit in (_code[0], _code[-1]):
+        write(folder, edit)
 
 
 def write(folder: Path, edit: Edit) -> None:

@@ -8,6 +8,7 @@ must find nothing; the other dataset's files must be as they were.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -43,6 +44,7 @@ class Compared(RuleBasedStateMachine):
         self.vocabulary = self.folder / "tiny.tiktoken"
         write_vocabulary(self.vocabulary, "plain")
         beside.write_first(self.folder)
+        sys.path.append(str(self.folder / beside.CODE))
         self.settings: dict[str, Settings] = {name: first_settings(name) for name in ("one", "two")}
         self.current = "one"
         self.accepted = dict(self.settings)
@@ -52,6 +54,7 @@ class Compared(RuleBasedStateMachine):
         self.left_out = False  # whether the folder is not compared (search)
 
     def teardown(self) -> None:
+        sys.path.remove(str(self.folder / beside.CODE))
         shutil.rmtree(self.folder)
 
     def config(self, wanted: list[Change] | None = None) -> DatasetConfig:

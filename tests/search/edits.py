@@ -7,6 +7,7 @@ settings, damage intermediates, lose delivered files.
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,16 @@ class LongLivedFolder(Compared):
 
     @rule(edit=beside.edits)
     def change_a_file_beside(self, edit: beside.Edit) -> None:
-        """Other decisions, takedowns, items, or text to deduplicate against."""
+        """Other decisions, takedowns, items, code of steps, or text to deduplicate against."""
         beside.write(self.folder, edit)
         self.count(f"change {edit[0]}")
+
+    @precondition(lambda self: beside.STEPS in str(self.settings[self.current].get("steps")))
+    @rule()
+    def import_steps(self) -> None:
+        """As a script or notebook may that builds in the same process."""
+        import_module(beside.STEPS)
+        self.count("import steps")
 
     # ---- settings ----
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -23,6 +24,7 @@ from corpusmill.engine.build import Build
 from corpusmill.errors import CorpusmillError
 from corpusmill.stages.graph import open_build
 from corpusmill.verify import render, verify_build
+from tests.search.beside import STEPS, WORDS
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
     "corpusmill.sources.plan.SMALLEST_PART_BYTES": 200,
@@ -101,6 +103,7 @@ def built_from_scratch(root: Path, config: DatasetConfig) -> Result:
     """Build below a `root` that is made for it and removed, as a new process would; no report, nothing verified."""
     root.mkdir()
     _forget_vocabularies()
+    held = _without_steps()
     try:
         with rooted(root):
             run_build(plan_dataset(config), workers=1, until="upload")
@@ -109,6 +112,8 @@ def built_from_scratch(root: Path, config: DatasetConfig) -> Result:
         return Result(error=type(error).__name__)
     finally:
         _forget_vocabularies()
+        _without_steps()
+        sys.modules.update(held)
         shutil.rmtree(root)
 
 
@@ -153,6 +158,11 @@ def _build_until(root: Path, config: DatasetConfig, moment: int) -> None:
             build_dataset(config, workers=1)
     finally:
         os._exit(0)
+
+
+def _without_steps() -> dict[str, ModuleType]:
+    """Take the modules of edited steps out of memory; returns them."""
+    return {name: sys.modules.pop(name) for name in (STEPS, WORDS) if name in sys.modules}
 
 
 def _forget_vocabularies() -> None:
