@@ -17,7 +17,7 @@ from corpusmill.engine.runs import delivered_plans
 from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from corpusmill.mirrored import path_of
-from corpusmill.sources.plan import OtherFiles, Plan, SourceFile, plain, plan_files
+from corpusmill.sources.plan import Plan, SourceFile, plain, plan_files
 from corpusmill.stages.graph import GRAPH
 from corpusmill.storage import StoredFile, safe_relative_name
 from corpusmill.storage.listing import Listing, list_all
@@ -44,14 +44,14 @@ def plan_dataset(config: DatasetConfig, *, to_build: bool = False) -> Path:
     else:
         config = locked(config)
         _, plan = _planned(config)
+    if plan.others:
+        log.warning("%s", plan.others)
 
     def write(folder: Path) -> Outcome:
         (folder / "config.json").write_text(config.model_dump_json(indent=1, exclude_none=True) + "\n")
         (folder / "plan.json").write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
         for file in plan.uncut or ():
             log.warning("%s (%s bytes): %s; %s", file.name, f"{file.size_bytes:,}", file.why, file.remedy)
-        if plan.others:
-            log.info("%s", plan.others)
         entries = sum(len(shard) for shard in plan.shards)
         return Outcome(counts={"files": entries, "shards": len(plan.shards), "source_bytes": plan.source_bytes()})
 
@@ -175,16 +175,14 @@ def _planned(config: DatasetConfig) -> tuple[list[StoredFile], Plan]:
     plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
     plan = replace(
         plan,
+        others=listing.others,
         benchmarks=_benchmarks(config),
         steps=_steps(config),
         decisions=_decisions(config),
         paths=_paths(plan, listing) if config.budget else None,
         references=plan_references(config, listing.files),
     )
-    if not listing.others:
-        return listing.files, plan
-    others = OtherFiles(count=listing.others, names=listing.other_names)
-    return listing.files, replace(plan, others=others)
+    return listing.files, plan
 
 
 def _paths(plan: Plan, listing: Listing) -> list[list[int]]:

@@ -21,7 +21,7 @@ from corpusmill.stages.versions import LATEST, latest_version
 from corpusmill.stages.writeback import FOLDER as DOCUMENTS
 from corpusmill.storage import StoredFile, is_hub, is_local, list_sources, open_store
 from corpusmill.storage.listing import is_glob
-from corpusmill.storage.locations import resolved_locations
+from corpusmill.storage.locations import file_keys
 
 KEY_DIGITS = 12
 
@@ -33,7 +33,7 @@ def plan_references(config: DatasetConfig, sources: list[StoredFile]) -> list[Re
     without documents.
     """
     references = []
-    read = dict.fromkeys(resolved_locations(file.location for file in sources), "source.paths")
+    read = dict.fromkeys(file_keys(file.location for file in sources), "source.paths")
     for reference in config.dedup.against or ():
         folder, version = _dataset_folder(reference), ""
         if folder:
@@ -41,7 +41,7 @@ def plan_references(config: DatasetConfig, sources: list[StoredFile]) -> list[Re
         else:
             files = _sources(reference)
         _require_not_written(config, absolute(reference.path), folder, files)
-        for file, real in zip(files, resolved_locations(file.location for file in files), strict=True):
+        for file, real in zip(files, file_keys(file.location for file in files), strict=True):
             if real in read:
                 raise _read_twice(file, reference, read[real])
             read[real] = f"dedup.against: {reference.path}"

@@ -19,6 +19,7 @@ from corpusmill.config.starter import starter
 from corpusmill.errors import ConfigError
 from corpusmill.report.figures import bytes_text, counted
 from corpusmill.sources.survey import Survey, choose_text_field, files_without, survey_sources
+from corpusmill.storage.listing import OtherFiles
 
 SHARDS = 16
 SMALLEST_SHARD_MIB, LARGEST_SHARD_MIB = 4, 256
@@ -62,11 +63,11 @@ def shard_size(size_bytes: int) -> str:
     return f"{min(max(SMALLEST_SHARD_MIB, -(-size_bytes // (SHARDS << 20))), LARGEST_SHARD_MIB)}MiB"
 
 
-def render_survey(path: str, survey: Survey, field: str, others: int) -> str:
+def render_survey(path: str, survey: Survey, field: str, others: OtherFiles | None) -> str:
     """For people: what the survey found, with a warning where lines have no text."""
     lines, with_text = survey.lines(), survey.lines_with_text()
     kinds = ", ".join(f"{count:,} {ending}" for ending, count in survey.endings.most_common())
-    passed_over = f"; {counted(others, 'file')} of other kinds skipped" if others else ""
+    passed_over = f"; {others}" if others else ""
     files = counted(survey.endings.total(), "source file")
     rows = [
         f"{path}: {files}, {bytes_text(survey.size_bytes)} ({kinds}){passed_over}",

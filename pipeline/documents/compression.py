@@ -10,6 +10,7 @@ anything. A file of 0 bytes is an empty file, whatever its ending.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import PurePath
 from typing import BinaryIO, cast
@@ -18,6 +19,7 @@ import zstandard
 
 from corpusmill.documents.compressing import CompressingStream, Verbatim, gzip_member
 from corpusmill.documents.decompressing import PieceStream, gzip_pieces, plain_pieces, zstd_pieces
+from corpusmill.documents.kinds import GZIP, HEAD_BYTES, LINES, ZSTD, Rejoined, read_head, require_kind
 from corpusmill.errors import SourceError
 
 ZSTD_LEVEL = 3
@@ -47,6 +49,7 @@ _PIECES = {
     Compression.GZIP: gzip_pieces,
     Compression.ZSTD: zstd_pieces,
 }
+_KINDS = {Compression.GZIP: GZIP, Compression.ZSTD: ZSTD}
 
 
 def compression_of(name: str) -> Compression:
@@ -67,15 +70,42 @@ def compression_of_lines(name: str) -> Compression:
     return ENDINGS.get(".jsonl" + PurePath(name).suffix, Compression.NONE)
 
 
-def open_decompressed(raw: BinaryIO, name: str, compression: Compression | None = None) -> BinaryIO:
-    """A readable stream of the decompressed bytes of `raw`, read forwards only. Closing it leaves `raw` open.
+def open_decompressed(
+    raw: BinaryIO, name: str, compression: Compression | None = None, *, from_start: bool = True
+) -> BinaryIO:
+    """A readable stream of the decompressed lines of `raw`, read forwards only. Closing it leaves `raw` open.
 
     `name` is the file's name or path: its ending chooses the format unless `compression` does, and messages show it.
-    Raises SourceError at once for an ending that is not accepted; while reading, CorruptDataError for a damaged or
-    truncated stream, after the bytes before the damage. A flipped byte in a Zstandard file without checksums goes
-    unnoticed.
+    `from_start`: `raw` begins where the file does, so its first bytes show its kind. Raises SourceError at once for an
+    ending that is not accepted; while reading, SourceError for a file of another kind (kinds.py), and CorruptDataError
+    for a damaged or truncated stream, after the bytes before the damage. A flipped byte in a Zstandard file without
+    checksums goes unnoticed.
     """
-    return cast("BinaryIO", PieceStream(_PIECES[compression or compression_of(name)](raw, name)))
+    compression = compression or compression_of(name)
+    pieces = _pieces_of_kind(raw, name, compression) if from_start else _PIECES[compression](raw, name)
+    return cast("BinaryIO", PieceStream(pieces))
+
+
+def _pieces_of_kind(raw: BinaryIO, name: str, compression: Compression) -> Iterator[bytes]:
+    """The pieces; SourceError unless the file is of that compression, and what is compressed in it text."""
+    if compression is not Compression.NONE:
+        head = read_head(raw)
+        require_compression(head, name, compression)
+        raw = cast("BinaryIO", Rejoined(head, raw))
+    start = b""
+    for piece in _PIECES[compression](raw, name):
+        if len(start) < HEAD_BYTES:
+            start += piece[: HEAD_BYTES - len(start)]
+            require_kind(start, name, "lines of text", LINES, within=_KINDS.get(compression, ""))
+        yield piece
+
+
+def require_compression(head: bytes, name: str, compression: Compression) -> None:
+    """SourceError for a file whose first bytes are of another kind than the compression that its name states."""
+    if kind := _KINDS.get(compression):
+        require_kind(head, name, f"{kind}, as its ending says", {kind})
+    else:
+        require_kind(head, name, "lines of text", LINES)
 
 
 def open_compressed(raw: BinaryIO, compression: Compression) -> BinaryIO:

@@ -140,7 +140,7 @@ def _is_frame(stretch: Stretch, name: str, at: int, size_bytes: int, framing: Fr
 def open_stretch(stream: BinaryIO, name: str, first: int, last: int) -> BinaryIO:
     """The decompressed bytes of the frames in [first, last); `name` ends as the file does. Raises CorruptDataError."""
     stream.seek(first)
-    return open_decompressed(cast("BinaryIO", Beginning(stream, last - first)), name)
+    return open_decompressed(cast("BinaryIO", Beginning(stream, last - first)), name, from_start=False)
 
 
 class Beginning(io.RawIOBase):

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from corpusmill.documents.cuts import Cut, Uncut, next_part_bytes
 from corpusmill.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
+from corpusmill.documents.kinds import PARQUET, read_head, require_kind
 from corpusmill.documents.parquet_footer import ColumnChunk, column_chunks
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.storage import SeekableFile
@@ -63,10 +64,12 @@ class Placed(SeekableFile):
 
 
 def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
-    """Open a parquet file; CorruptDataError if it is malformed."""
+    """Open a parquet file; SourceError if it is of another kind, CorruptDataError if it is malformed."""
     try:
         return pq.ParquetFile(stream, pre_buffer=False)
     except UNREADABLE as error:
+        stream.seek(0)
+        require_kind(read_head(stream), name, f"{PARQUET}, as its ending says", {PARQUET})
         raise _corrupt(name, error) from error
 
 

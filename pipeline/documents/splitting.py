@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import BinaryIO, cast
 
-from corpusmill.documents.compression import Compression, compression_of
+from corpusmill.documents.compression import Compression, compression_of, require_compression
 from corpusmill.documents.cuts import Cut, Uncut, next_part_bytes
 from corpusmill.documents.frames import (
     FIND_BYTES,
@@ -35,6 +35,7 @@ from corpusmill.documents.frames import (
     frame_bounds,
     open_stretch,
 )
+from corpusmill.documents.kinds import read_head
 
 SEARCH_BYTES = 1 << 20
 
@@ -42,13 +43,15 @@ SEARCH_BYTES = 1 << 20
 def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *, local: bool) -> list[Cut] | Uncut:
     """Parts of about `target_bytes` of a seekable file, in order, the last two of half as much or more.
 
-    Uncut if it cannot be cut.
+    Uncut if it cannot be cut. SourceError for a local file of another kind than its name says.
     """
     if name.endswith(".parquet"):
         from corpusmill.documents.parquet import row_group_cuts  # pyarrow takes a while to import
 
         return row_group_cuts(stream, name, size_bytes, target_bytes)
     compression = compression_of(name)
+    if local:  # in a bucket the first step that reads the beginning notices another kind
+        require_compression(read_head(stream), name, compression)
     if compression is Compression.NONE:
         return _line_cuts(stream, size_bytes, target_bytes)
     cuts = _frame_cuts(stream, name, size_bytes, target_bytes, FRAMINGS[compression], local=local)

@@ -26,7 +26,7 @@ def ready_inputs(inputs: list[str]) -> tuple[str, list[Path]]:
     records. A folder stands for all of its files: VerificationError if one is missing that its dataset states,
     SourceError if one is missing that a manifest beside the tars lists.
     """
-    paths = [Path(path) for path in list_inputs(inputs, tuple(KINDS))]
+    paths = [Path(path) for path in list_inputs(inputs, tuple(KINDS))[0]]
     kinds = {kind for kind in KINDS for path in paths if path.name.endswith(kind)}
     others = [path for path in paths if not path.name.endswith(tuple(KINDS))]
     if others or len(kinds) != 1:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +14,11 @@ from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.export.files import whole_file
 from corpusmill.shuffle.lines import Shuffled, line_batches, shuffle_records
-from corpusmill.storage.walk import walk_files
+from corpusmill.storage.listing import OtherFiles, other_files
+from corpusmill.storage.locations import file_keys
+from corpusmill.storage.walk import not_regular, reached_twice, walk_files
+
+log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 4 << 20
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.zstd")
@@ -28,7 +32,9 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
     dropped. The order of the lines is a function of the lines, their order and the seed. Raises SourceError when there
     is no input, ConfigError when the output is one of them.
     """
-    files = list_inputs(inputs, ENDINGS)
+    files, others = list_inputs(inputs, ENDINGS)
+    if others:
+        log.warning("%s", others)
     if output != STANDARD and any(Path(output).resolve() == Path(file).resolve() for file in files if file != STANDARD):
         raise ConfigError("the output is one of the inputs", where=output, next_step="write to another file")
     records = data_bytes = 0
@@ -41,45 +47,49 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
     return Shuffled(records, data_bytes)
 
 
-def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> list[str]:
-    """Files of `inputs`: folders are searched for `endings`, through links as storage/walk.py says. SourceError for a
-    missing or empty input, or a file that is named twice.
+def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> tuple[list[str], OtherFiles | None]:
+    """(files of `inputs`, files in folders that are not read): folders are searched for `endings`, through links as
+    storage/walk.py says. SourceError for a missing or empty input, a special file, or a file that is named twice.
     """
     paths: list[str] = []
+    skipped: list[str] = []
     for entry in inputs:
         path = Path(entry)
         if entry == STANDARD or path.is_file():
             paths.append(entry)
             continue
-        below = sorted(str(path / name) for name in walk_files(path) if name.endswith(endings))
+        if path.exists() and not path.is_dir():
+            raise not_regular(entry)
+        names = list(walk_files(path, special=True))
+        below = sorted(str(path / name) for name in names if name.endswith(endings))
         if not below:
             what = "has no file of a kind that can be shuffled" if path.is_dir() else "does not exist"
             raise SourceError(
                 f"an input {what}", where=entry, expected=f"a file, or a folder with {', '.join(endings)}"
             )
+        if special := [name for name in below if not Path(name).is_file()]:
+            raise not_regular(special[0])
         paths += below
-    counted = Counter(str(Path(path).resolve()) for path in paths)
-    if twice := [path for path, times in counted.items() if times > 1]:
-        raise SourceError(
-            "an input is named twice, so its records would appear twice",
-            where=", ".join(inputs),
-            got=twice[0],
-            next_step="name every file once, directly or by a folder",
-        )
-    return paths
+        skipped += [name for name in names if not name.endswith(endings)]
+    first: dict[str, str] = {}
+    for name, key in zip(paths, file_keys(paths), strict=True):
+        if key in first:
+            raise reached_twice(first[key], name, what="file")
+        first[key] = name
+    return paths, other_files(skipped)
 
 
 def _blocks(name: str) -> Iterator[bytes]:
     with ExitStack() as stack:
         raw = sys.stdin.buffer if name == STANDARD else stack.enter_context(Path(name).open("rb"))
-        stream: BinaryIO = raw
-        compression = compression_of_lines(name)
-        if compression is not Compression.NONE:
-            stream = stack.enter_context(open_decompressed(raw, name, compression))
+        shown = "standard input" if name == STANDARD else name
+        stream = stack.enter_context(open_decompressed(raw, shown, compression_of_lines(name)))
         for number, block in enumerate(read_line_blocks(stream, block_bytes=BLOCK_BYTES)):
             if block.cut:
                 raise CorruptDataError(
-                    "a line is longer than 1 GiB", where=name, next_step="is this a file of lines that end in newlines?"
+                    "a line is longer than 1 GiB",
+                    where=shown,
+                    next_step="is this a file of lines that end in newlines?",
                 )
             data = block.data.removeprefix(BYTE_ORDER_MARK) if number == 0 else block.data
             if data:  # a file that is only a byte order mark holds no line

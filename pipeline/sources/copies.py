@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -21,15 +22,17 @@ from corpusmill.storage import (
     WindowedFile,
     digest_windows,
     is_local,
-    list_sources,
     open_location,
     open_once,
     open_verified,
     pieces_checksum,
 )
+from corpusmill.storage.listing import list_all
 
 if TYPE_CHECKING:
     from corpusmill.documents.batch import DocumentBatch
+
+log = logging.getLogger(__name__)
 
 PARQUET = ".parquet"
 READ_BYTES = 1 << 20
@@ -114,13 +117,17 @@ def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
     from corpusmill.documents.splitting import part_lines
 
     part = copy.file.part
+    is_first = part is None or part.number == 0
     with open_raw(copy) as raw:
         if part is None or part.kind != "frames":
-            with open_decompressed(raw, copy.name) as lines:
+            with open_decompressed(raw, copy.name, from_start=is_first) as lines:
                 yield lines
             return
-        own = io.BytesIO() if not part.own_bytes else Beginning(raw, part.own_bytes)
-        with open_decompressed(cast(BinaryIO, own), copy.name) as inside, open_decompressed(raw, copy.name) as tail:
+        own = cast(BinaryIO, Beginning(raw, part.own_bytes) if part.own_bytes else io.BytesIO())
+        with (
+            open_decompressed(own, copy.name, from_start=is_first) as inside,
+            open_decompressed(raw, copy.name, from_start=False) as tail,
+        ):
             pieces = part_lines(inside, tail, first=part.number == 0)
             yield cast(BinaryIO, PieceStream(pieces))
 
@@ -148,12 +155,15 @@ def each_file(
     """(name, context manager that opens its decompressed lines) of every file of JSON lines that the paths name.
 
     For commands without a plan: files may be local, in a bucket or on the Hub. SourceError if a file has changed since
-    it was listed. Files without a checksum in their store are read twice.
+    it was listed. Files without a checksum in their store are read twice. A warning names files of other kinds.
     """
     from corpusmill.documents.compression import ENDINGS, NAMED_ENDINGS
 
     paths = [absolute_here(path) for path in inputs]
-    for file in list_sources(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS)):
+    listing = list_all(paths, tuple(ENDINGS), endpoint_url, named=tuple(NAMED_ENDINGS))
+    if listing.others:
+        log.warning("%s", listing.others)
+    for file in listing.files:
         yield file.name, _open_unplanned(file, endpoint_url)
 
 

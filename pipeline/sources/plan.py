@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from corpusmill.errors import BalanceError
 from corpusmill.storage import StoredFile
+from corpusmill.storage.listing import OtherFiles
 
 if TYPE_CHECKING:
     from corpusmill.sources.part_names import Taken
@@ -66,18 +67,6 @@ class UncutFile(msgspec.Struct, frozen=True):
     size_bytes: int
     why: str
     remedy: str
-
-
-class OtherFiles(msgspec.Struct, frozen=True):
-    """Files beside the sources whose endings are not those of sources: their number, and the first names."""
-
-    count: int
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        more = ", ..." if self.count > len(self.names) else ""
-        files = "1 file" if self.count == 1 else f"{self.count:,} files"
-        return f"{files} of other kinds skipped: {', '.join(self.names)}{more}"
 
 
 class Reference(msgspec.Struct, frozen=True):

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
 from corpusmill.addresses import natural_order
 from corpusmill.errors import SourceError
 from corpusmill.storage.locations import (
     StoredFile,
+    file_keys,
     require_no_credentials,
-    resolved_locations,
     safe_relative_name,
 )
-from corpusmill.storage.walk import EVERYTHING, glob_matches, reached_twice, walk_files
+from corpusmill.storage.walk import EVERYTHING, glob_matches, not_regular, reached_twice, walk_files
 
 GLOB = re.compile(r"[*?\[]")
 OTHERS_NAMED = 3
@@ -28,18 +30,42 @@ Accepted = tuple[list[StoredFile], list[StoredFile]]
 """(source files, those of other kinds) of one path."""
 
 
+class OtherFiles(msgspec.Struct, frozen=True):
+    """Files that a folder or a pattern has, but whose endings are not those of sources: their number, and the first
+    names.
+
+    Names that begin with `.` or `_`, and files in folders with such names, do not count: `_SUCCESS` etc.
+    """
+
+    count: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self.names) else ""
+        files = "1 file" if self.count == 1 else f"{self.count:,} files"
+        return f"{files} of other kinds skipped: {', '.join(self.names)}{more}"
+
+
+def other_files(names: Iterable[str]) -> OtherFiles | None:
+    """The files of these names, those that do not count left out; None if none is left."""
+    others = sorted((name for name in names if not _is_hidden(name)), key=natural_order)
+    first = tuple(name if name.isprintable() else ascii(name) for name in others[:OTHERS_NAMED])
+    return OtherFiles(len(others), first) if others else None
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
 @dataclass(frozen=True)
 class Listing:
-    """The source files of some paths, and how many files of other kinds the paths match, with the first names.
+    """The source files of some paths, and those of other kinds that the paths match.
 
     `path_of`: location of each source file -> number of its path.
-
-    Names that begin with `.` or `_`, and files in folders with such names, do not count as others: `_SUCCESS` etc.
     """
 
     files: list[StoredFile]
-    others: int
-    other_names: tuple[str, ...]
+    others: OtherFiles | None
     path_of: dict[str, int]
 
 
@@ -71,11 +97,9 @@ def list_all(
     other_names = {file.location: file.name for _, others in listed for file in others}
     for file in files:  # a file that one path passes over may be a source of another
         other_names.pop(file.location, None)
-    first = sorted(other_names.values(), key=natural_order)[:OTHERS_NAMED]
     return Listing(
         sorted(files, key=lambda file: natural_order(file.name)),
-        len(other_names),
-        tuple(name if name.isprintable() else ascii(name) for name in first),
+        other_files(other_names.values()),
         {file.location: number for number, (accepted, _) in enumerate(listed) for file in accepted},
     )
 
@@ -83,7 +107,7 @@ def list_all(
 def _require_read_once(files: list[StoredFile]) -> None:
     """SourceError if two files are the same."""
     first: dict[str, str] = {}
-    for file, real in zip(files, resolved_locations(file.location for file in files), strict=True):
+    for file, real in zip(files, file_keys(file.location for file in files), strict=True):
         if real in first:
             raise reached_twice(first[real], file.location, what="source file")
         first[real] = file.location
@@ -149,6 +173,8 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
     elif Path(path).is_file():
         parent, name = Path(path).parent, Path(path).name
         files = [file for file in [open_store(str(parent)).stat(name)] if file]
+    elif Path(path).exists():
+        raise not_regular(path)
     else:
         raise SourceError(
             "a source does not exist",
@@ -225,15 +251,23 @@ def split_glob(path: str) -> tuple[PurePosixPath, tuple[str, ...]]:
 
 
 def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[StoredFile]:
-    """Files below a folder that match a glob; a file that disappears during the listing is left out."""
+    """Files below a folder that match a glob; a file that disappears during the listing is left out.
+
+    FIFOs and other special files have no identity.
+    """
     from corpusmill.storage.stores import open_store
 
     store = open_store(str(folder))
-    return (file for name in walk_files(Path(folder), pattern) if (file := store.stat(name)))
+    for name in walk_files(Path(folder), pattern, special=True):
+        if file := store.stat(name):
+            yield file
+        elif (path := Path(folder, name)).exists():
+            yield StoredFile(name, str(path), 0, "")
 
 
 def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Accepted:
-    """SourceError if no file has a known ending, or one with a known ending a name that would leave its folder.
+    """SourceError if no file has a known ending, or one with a known ending is a special file, or has a name that would
+    leave its folder.
 
     Names of other objects are not checked: a bucket may hold names that no file system can.
     """
@@ -243,8 +277,10 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) 
         leaves = not {".", ".."}.isdisjoint(parts)
         if file.name.endswith(endings) and (leaves or not any(part.startswith(".") for part in parts)):
             safe_relative_name(file.name, where=file.location)
+            if not file.identity:
+                raise not_regular(file.location)
             accepted.append(file)
-        elif not any(part.startswith((".", "_")) for part in parts):
+        elif not _is_hidden(file.name):
             others.append(file)
     if not accepted:
         such = f"{len(others):,} other files, such as {', '.join(file.name for file in others[:OTHERS_NAMED])}"

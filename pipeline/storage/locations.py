@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from corpusmill.addresses import without_credentials
@@ -51,6 +52,21 @@ def resolved_locations(locations: Iterable[str]) -> Iterator[str]:
         if folder not in folders:
             folders[folder] = os.path.realpath(folder or "/")
         yield f"{folders[folder].rstrip('/')}/{name}"
+
+
+def file_keys(locations: Iterable[str]) -> Iterator[str]:
+    """A key for each location: equal keys are one file, reached by another path, a link or a hard link.
+
+    Inodes count only for files with several names, because some network file systems number files badly, and have no
+    hard links.
+    """
+    locations = list(locations)
+    for location, real in zip(locations, resolved_locations(locations), strict=True):
+        status = None
+        if "://" not in location:
+            with suppress(OSError):  # gone since it was listed, which its reader reports
+                status = os.stat(location)  # noqa: PTH116
+        yield f"{status.st_dev}:{status.st_ino}" if status and status.st_nlink > 1 else real
 
 
 def require_no_credentials(*addresses: str | None) -> None:

@@ -8,6 +8,7 @@ is read already. A dangling link is an error: its target would be silently missi
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,11 +18,13 @@ from corpusmill.errors import SourceError
 EVERYTHING = ("**", "*")
 
 
-def walk_files(root: Path, pattern: Sequence[str] = EVERYTHING, *, hidden: bool = False) -> Iterator[str]:
+def walk_files(
+    root: Path, pattern: Sequence[str] = EVERYTHING, *, hidden: bool = False, special: bool = False
+) -> Iterator[str]:
     """Names, relative to `root`, of the regular files below it that match a glob, given as its parts.
 
-    Only folders that can hold a match are read. `hidden`: also names that begin with a dot. SourceError by the rule
-    above; OSError for a folder that cannot be read.
+    Only folders that can hold a match are read. `hidden`: also names that begin with a dot. `special`: also FIFOs,
+    sockets and devices. SourceError by the rule above; OSError for a folder that cannot be read.
     """
     ways: dict[str, str] = {}
 
@@ -47,7 +50,7 @@ def walk_files(root: Path, pattern: Sequence[str] = EVERYTHING, *, hidden: bool 
                 )
             if may_hold and entry.is_dir():
                 yield from below(entry.path, name, (*above, real))
-            elif is_match and entry.is_file():
+            elif is_match and (entry.is_file() or (special and not entry.is_dir())):
                 yield "/".join(name)
 
     if root.is_dir():
@@ -61,6 +64,25 @@ def reached_twice(first: str, second: str, *, what: str) -> SourceError:
         where=f"{first}\n{second}",
         expected="every file by one path, through folders or links",
         next_step="name one of the two, or remove the link",
+    )
+
+
+SPECIAL = {
+    stat.S_IFIFO: "a FIFO (named pipe)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def not_regular(path: str) -> SourceError:
+    """The error for a FIFO, a socket or a device where a file is wanted."""
+    return SourceError(
+        "a source is not a regular file",
+        where=path,
+        expected="a file whose bytes can be read again",
+        got=SPECIAL.get(stat.S_IFMT(os.stat(path).st_mode), "another kind of entry"),  # noqa: PTH116
+        next_step="write what it gives into a file, or remove it from the sources",
     )
 
 

@@ -230,7 +230,7 @@ def test_shuffle_only_inputs_of_two_kinds_of_none_or_twice_are_refused(tmp_path)
         ready_inputs([str(tmp_path / "both")])
     with pytest.raises(ConfigError, match="one kind"):
         ready_inputs([str(tmp_path / "both/text.jsonl")])
-    with pytest.raises(SourceError, match="named twice"):
+    with pytest.raises(SourceError, match="reached in two ways"):
         ready_inputs([str(tmp_path / "both/npy"), str(tmp_path / "both/npy/train_0000.npy")])
 
 

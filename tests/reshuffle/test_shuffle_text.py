@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tracemalloc
 from collections import Counter
@@ -203,10 +204,22 @@ def test_shuffle_inputs_follow_links_by_the_rule_of_source_paths(tmp_path) -> No
     (tmp_path / "src/link").symlink_to("../real")
     (tmp_path / "src/loop").symlink_to(".")
     inputs = [str(tmp_path / "src")]
-    assert list_inputs(inputs, (".jsonl",)) == [str(tmp_path / "src/link/a.jsonl")]
+    assert list_inputs(inputs, (".jsonl",)) == ([str(tmp_path / "src/link/a.jsonl")], None)
     assert [Path(file.location) for file in list_sources(inputs, (".jsonl",))] == [tmp_path / "src/link/a.jsonl"]
     shuffle_text(inputs, str(tmp_path / "out"), seed=1, memory_bytes=1 << 20, scratch=tmp_path / "scratch")
     assert (tmp_path / "out").read_text() == '"real"\n'
     (tmp_path / "src/gone.jsonl").symlink_to("nowhere")
     with pytest.raises(SourceError, match="dangling"):
         list_inputs(inputs, (".jsonl",))
+
+
+def test_shuffle_inputs_hard_links_and_special_files_are_refused(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text("1\n")
+    (tmp_path / "b.jsonl").hardlink_to(tmp_path / "a.jsonl")
+    with pytest.raises(SourceError, match="reached in two ways"):
+        list_inputs([str(tmp_path)], (".jsonl",))
+    (tmp_path / "b.jsonl").unlink()
+    os.mkfifo(tmp_path / "b.jsonl")
+    for entry in (tmp_path, tmp_path / "b.jsonl"):
+        with pytest.raises(SourceError, match="not a regular file"):
+            list_inputs([str(entry)], (".jsonl",))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corpusmill.addresses import natural_order
 from corpusmill.errors import ConfigError, SourceError
 from corpusmill.storage import list_sources, open_store, safe_relative_name
-from corpusmill.storage.listing import list_all
+from corpusmill.storage.listing import OtherFiles, list_all
 from corpusmill.storage.walk import glob_matches, may_match_below, walk_files
 
 ENDINGS = (".jsonl", ".jsonl.gz")
@@ -107,12 +107,12 @@ def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
     fill(tmp_path, ".b.jsonl.crc", os.fsdecode(b"\xff\n.txt"))
     listing = list_all([str(tmp_path)], ENDINGS)
     assert [file.name for file in listing.files] == ["a.jsonl"]
-    assert (listing.others, listing.other_names) == (5, ("b.json", "c/d.jsonl.xz", "c/e.txt"))
-    (last,) = list_all([str(tmp_path / "[!b-f]*")], ENDINGS).other_names
-    assert last == r"'\udcff\n.txt'"
-    assert list_all([str(tmp_path / "*.jsonl")], ENDINGS).others == 0
+    assert listing.others == OtherFiles(5, ("b.json", "c/d.jsonl.xz", "c/e.txt"))
+    others = list_all([str(tmp_path / "[!b-f]*")], ENDINGS).others
+    assert others == OtherFiles(1, (r"'\udcff\n.txt'",))
+    assert list_all([str(tmp_path / "*.jsonl")], ENDINGS).others is None
     both = list_all([str(tmp_path), str(tmp_path / "*.json")], ENDINGS, named=(".json",))
-    assert (len(both.files), both.others) == (2, 4)  # b.json is a source of the second path
+    assert (len(both.files), both.others and both.others.count) == (2, 4)  # b.json is a source of the second path
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./a", "", "a\x00b", "a/.."])
@@ -295,3 +295,26 @@ def test_glob_that_matches_a_file_may_match_below_each_of_its_folders(name, patt
 )
 def test_glob_may_match_below_a_folder(folder: str, pattern: str, expected: bool) -> None:
     assert may_match_below(folder.split("/"), pattern.split("/")) is expected
+
+
+def test_hard_links_are_one_file_and_refused(tmp_path) -> None:
+    """The documents of both were delivered."""
+    fill(tmp_path, "a.jsonl")
+    (tmp_path / "b.jsonl").hardlink_to(tmp_path / "a.jsonl")
+    with pytest.raises(SourceError, match="reached in two ways") as caught:
+        names(tmp_path)
+    assert str(tmp_path / "b.jsonl") in str(caught.value)
+    assert names(tmp_path / "b.jsonl") == ["b.jsonl"]  # one of several names alone is a file as others
+
+
+def test_fifo_named_as_a_source_is_refused_and_one_of_another_name_counted(tmp_path) -> None:
+    """It was skipped, and named nowhere."""
+    fill(tmp_path, "a.jsonl")
+    os.mkfifo(tmp_path / "control")
+    assert list_all([str(tmp_path)], ENDINGS).others == OtherFiles(1, ("control",))
+    os.mkfifo(tmp_path / "b.jsonl")
+    for path in (tmp_path, tmp_path / "*.jsonl", tmp_path / "b.jsonl"):
+        with pytest.raises(SourceError, match="not a regular file") as caught:
+            names(path)
+        assert dict(caught.value.details)["got"] == "a FIFO (named pipe)"
+        assert dict(caught.value.details)["where"] == str(tmp_path / "b.jsonl")
