@@ -1,4 +1,7 @@
-"""The content of files and streams: raw, decompressed, from archives and from tables.
+"""The content of files and streams: raw, decompressed, from archives and from tables, as their names say.
+
+Bytes are no evidence: one list of digests in 65,536 begins as gzip does. A part of a table, as download keeps it, is no
+table; its bytes are searched as they are.
 
 Memory: blocks of 8 MiB, and the largest member of an archive. Disk: a copy of a streamed table while it is read, since
 its index is at its end.
@@ -27,10 +30,9 @@ from corpusmill.errors import CorruptDataError
 from corpusmill.forgetting.finding import Finder
 
 BLOCK_BYTES = 8 << 20
-GZIP, ZSTD, BZIP2, XZ, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ", b"PAR1"
+PARQUET = b"PAR1"
 # ValueError is pyarrow's; some errors of gzip and bzip2 are OSErrors.
 FORMAT_ERRORS = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error, zstandard.ZstdError)
-TAR_MARK, TAR_AT = b"ustar", 257
 
 
 class UnsearchableError(CorruptDataError):
@@ -40,49 +42,49 @@ class UnsearchableError(CorruptDataError):
 def strings_in(file: BufferedReader, finder: Finder, *, where: object) -> set[bytes]:
     """The strings of a finder that a file contains; it is read from its beginning, and may be a pipe.
 
-    OSError, and UnsearchableError for a file that is damaged in its own format.
+    `where`: its path, which ends in its name. OSError, and UnsearchableError for a file that is damaged in its own
+    format.
     """
     try:
-        return _strings_in(file, finder)
+        return _strings_in(file, finder, str(where))
     except FORMAT_ERRORS as error:
         raise UnsearchableError(
             "a file is damaged and cannot be searched", where=where, got=type(error).__name__
         ) from None
 
 
-def _strings_in(file: BufferedReader, finder: Finder) -> set[bytes]:
+def _strings_in(file: BufferedReader, finder: Finder, name: str) -> set[bytes]:
     strings: set[bytes] = set()
     rest = b""
-    for block in _blocks(file):
+    for block in _blocks(file, name):
         data = rest + block
         strings |= finder.find(np.frombuffer(data, np.uint8))
         rest = data[-(finder.longest - 1) :]
     return strings
 
 
-def _blocks(file: BufferedReader) -> Iterator[bytes]:
-    head = file.peek(TAR_AT + len(TAR_MARK))
-    if head.startswith(PARQUET):
+def _blocks(file: BufferedReader, name: str) -> Iterator[bytes]:
+    if name.endswith(".parquet") and file.peek(len(PARQUET)).startswith(PARQUET):
         yield from _rows(file)
-    elif head[TAR_AT:].startswith(TAR_MARK):
+    elif name.endswith(".tar"):
         with tarfile.open(fileobj=file, mode="r:" if file.seekable() else "r|") as archive:
             for member in archive:
                 if content := archive.extractfile(member):
-                    yield from _blocks(io.BufferedReader(io.BytesIO(content.read())))
+                    yield from _blocks(io.BufferedReader(io.BytesIO(content.read())), member.name)
     else:
-        stream = _opened(file, head)
+        stream = _opened(file, name) if file.peek(1) else file
         while block := stream.read(BLOCK_BYTES):
             yield block
 
 
-def _opened(file: BufferedReader, head: bytes) -> BinaryIO:
-    if head.startswith(GZIP):
+def _opened(file: BufferedReader, name: str) -> BinaryIO:
+    if name.endswith(".gz"):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if head.startswith(ZSTD):
+    if name.endswith((".zst", ".zstd")):
         return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-    if head.startswith(BZIP2):
+    if name.endswith(".bz2"):
         return cast(BinaryIO, bz2.BZ2File(file))
-    return cast(BinaryIO, lzma.LZMAFile(file)) if head.startswith(XZ) else file
+    return cast(BinaryIO, lzma.LZMAFile(file)) if name.endswith(".xz") else file
 
 
 def _rows(file: BufferedReader) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 STRETCH_BYTES = 48  # of text, at least
 STRETCH_TOKENS = 12  # at least: 24 bytes as ids of two bytes each
+STRETCH_CHANGES = 12  # of one byte to the next, at least: the padding of files has runs of one byte, too
 PLACES = 8  # stretches of a text, evenly spaced, and one at its end
 
 
@@ -31,15 +33,20 @@ def stretches_of(document: int, text: bytes, tokenizer: Tokenizer) -> Iterator[S
     """The stretches of a text, and of its tokens, from its beginning to its end; none if it is too short."""
     for at in _places(len(text), STRETCH_BYTES):
         whole = text[at : at + 2 * STRETCH_BYTES].decode(errors="ignore").encode()[: 2 * STRETCH_BYTES]
-        if len(whole) >= STRETCH_BYTES and whole in text:
+        if len(whole) >= STRETCH_BYTES and whole in text and _is_telling(whole):
             yield Stretch(document, whole, _as_text(whole))
     ids, _ = tokenizer.encode([text])
     for at in _places(len(ids), STRETCH_TOKENS):
         last = at + STRETCH_TOKENS
         while len(piece := tokenizer.decode(ids[at:last])) < STRETCH_BYTES and last < len(ids):
             last += 1
-        if len(piece) >= STRETCH_BYTES and piece in text:
+        if len(piece) >= STRETCH_BYTES and piece in text and _is_telling(piece):
             yield Stretch(document, piece, _as_tokens(ids[at:last].astype(np.uint32)))
+
+
+def _is_telling(piece: bytes) -> bool:
+    """Whether a piece is more than some runs of one byte, such as the spaces that end the header of a .npy file."""
+    return sum(before != after for before, after in pairwise(piece)) >= STRETCH_CHANGES
 
 
 def _places(length: int, least: int) -> list[int]:

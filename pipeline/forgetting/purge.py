@@ -5,7 +5,7 @@ What is removed, once the newest build has forgotten all documents on the list:
 * step folders that this build does not reach, and the reports of other builds that contain some of the text;
 * the index and download outputs of shards that held the documents: given back, so that no step runs again for it;
 * every version at the destinations except the one that this build delivered;
-* interrupted uploads.
+* interrupted uploads and downloads.
 
 What a purge cannot remove is listed: sources, versions that another dataset is built against or that no run of this
 work folder delivered, destinations that refuse, deleted objects that buckets keep. Then every file and object below the
@@ -18,6 +18,7 @@ that this build does not need are fetched twice.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from corpusmill.forgetting.remains import HOLDS_SOURCES, Search, files_below, fo
 from corpusmill.ledger import give_back
 from corpusmill.mirrored import address_of, place_of
 from corpusmill.stages.description import version_of
+from corpusmill.stages.download import ARRIVING
 from corpusmill.stages.manifest import UNIT
 from corpusmill.stages.retention import find_old_versions, places_of, remove_old_version
 from corpusmill.stages.versions import latest_version
@@ -150,6 +152,9 @@ def _remove_steps(build: Build, search: Search, done: Purge) -> None:
     removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(folders)])
     removed += remove_garbage(build.work, build.graph, [abandoned_attempt(attempt) for attempt in sorted(attempts)])
     done.removed += [address_of(step.folder) for step in removed]
+    if (arriving := build.work / ARRIVING).is_dir():  # parts of sources, without their names
+        shutil.rmtree(arriving)
+        done.removed.append(str(arriving))
 
 
 def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 
 import numpy as np
@@ -50,6 +51,17 @@ def test_every_way_to_write_a_text_holds_a_form_of_every_kind(text: str, tokeniz
     if int(ids.max()) < 1 << 16:
         written.append(ids.astype(np.uint16).tobytes())
     assert [sum(form in item for form in forms) > 1 for item in written] == [True] * len(written)
+
+
+@pytest.mark.parametrize("padding", [" " * 60, " " * 59 + "\n", "}" + " " * 60 + "\n", "\0" * 99, "=" * 20 + "-" * 40])
+def test_runs_of_one_byte_are_no_stretch_and_the_text_before_them_is(tokenizer: Tokenizer, padding: str) -> None:
+    """The header of every .npy file ends in spaces: a text that did was found in all of them."""
+    assert list(stretches_of(0, padding.encode(), tokenizer)) == []
+    stretches = [*stretches_of(0, f"{make_documents(1)[0]}{padding}".encode(), tokenizer)]
+    assert stretches
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(3, np.uint16))
+    assert not any(form in stream.getvalue() for item in stretches for form in item.forms)
 
 
 def test_short_text_has_no_stretch(tokenizer: Tokenizer) -> None:

@@ -66,7 +66,10 @@ def test_purge_leaves_no_file_with_the_text(plan: Path, root: Path) -> None:
     middle = MINE["text"][len(MINE["text"]) // 2 :][:120]
     old = {path.parent.parent.name for path in holding(root / "outputs", middle)}
     assert holding(root, middle)
+    (of.work / "arriving").mkdir()
+    (of.work / "arriving" / "0123").write_bytes(gzip.compress(MINE["text"].encode())[:-9])  # an interrupted download
     done = purge(of)
+    assert not (of.work / "arriving").exists()
     assert (done.documents, done.unsearchable, done.remains) == (1, 0, [])
     assert holding(root, middle) == []
     assert done.out_of_reach == ["part2.jsonl (a source)"]
