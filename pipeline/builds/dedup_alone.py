@@ -138,7 +138,7 @@ def _delivered(build: Build, stage: str, output: OutputFolder) -> Finished:
 
 def render_finished(finished: Finished, output: str) -> str:
     """For people: what was removed or annotated, the balance checks, rejected lines, and where the output is."""
-    from corpusmill.stages.index import QUARANTINE
+    from corpusmill.stages.index import quarantine_of
 
     build, dedup = finished.build, finished.build.config.dedup
     text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
@@ -157,7 +157,7 @@ def render_finished(finished: Finished, output: str) -> str:
             f" {build.total('union', 'documents_emptied'):,} of them nothing but repeats",
         ]
     lines += [f"balance  {check.name}: {check}" for check in finished.checks]
-    quarantines = (build.folder("index", unit) / QUARANTINE for unit in build.units("index"))
+    quarantines = (quarantine_of(build, unit) for unit in build.units("index"))
     lines += [f"rejected lines  {path}" for path in quarantines if path.stat().st_size]
     lines.append(f"output   {absolute_here(output)}: {finished.files:,} files, {finished.files_written:,} written now")
     return "\n".join(lines)

@@ -195,9 +195,9 @@ def lines_before(
 ) -> dict[str, int]:
     """The lines that the file of a drawn part has before it, by the part's name; `files`: all of the plan, in order.
 
-    Price: a pass over the parts before it, which `tell` announces; empty unless decisions name files and lines.
+    Price: a pass over the parts before it, which `tell` announces; empty unless steps see lines or decisions name them.
     """
-    if all(isinstance(decision.key, str) for decision in config.all_decisions()):
+    if not config.steps and all(isinstance(decision.key, str) for decision in config.all_decisions()):
         return {}
     parts = [(document.file.name, document.file.part) for document in drawn if document.file.part]
     last = {part.of: part.number for _, part in sorted(parts, key=lambda item: item[1].number)}

@@ -22,6 +22,7 @@ from corpusmill.ledger.lock import LOCK_NAME
 from corpusmill.stages.copies import COPY, copies_of
 from corpusmill.stages.index import text_stage
 from corpusmill.stages.joined import find_decisions, left_out_of
+from corpusmill.stages.parts import places_of
 from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.steps.decisions import Sorted
 
@@ -87,8 +88,9 @@ def search_for(build: Build) -> Search:
         except DamagedStepError:  # given back by an earlier purge
             lost += len(reasons)
             continue
+        place = places_of(build, shard, text)
         for ordinal in reasons:
-            source, line = text.source_of(ordinal)
+            source, line = place(ordinal)
             stretches += stretches_of(len(places), text.document_bytes(ordinal), tokenizer)
             places.append(ForgottenPlace(source, line + 1))
     shared = _remaining_in(build, {stretch.text for stretch in stretches})
@@ -137,8 +139,9 @@ def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:
     decisions = Sorted(build.folder("decisions", FORGOTTEN))
     for shard in build.units("index"):
         text: TextShard = open_text_shard(build.folder(text_stage(build, shard), shard))
-        for ordinal in (find_decisions(build, shard, FORGOTTEN, decisions, text) >= 0).nonzero()[0].tolist():
-            source, line = text.source_of(ordinal)
+        place = places_of(build, shard, text)
+        for ordinal in (find_decisions(build, FORGOTTEN, decisions, text, place) >= 0).nonzero()[0].tolist():
+            source, line = place(ordinal)
             yield ForgottenPlace(source, line + 1)
 
 

@@ -12,6 +12,7 @@ from corpusmill.lineage.facts import ContaminatedLine, DroppedLine, Duplicate, I
 from corpusmill.lineage.occurrences import Finder, duplicates, passage
 from corpusmill.lineage.records import holdings
 from corpusmill.lineage.shards import DeduplicatedShard, Shard, Shards, place_of_line
+from corpusmill.stages.parts import file_of_part
 from corpusmill.stages.reference import index_step
 
 if TYPE_CHECKING:
@@ -30,19 +31,19 @@ def locate(build: Build, source: str, line: int) -> Located | LeftOut | Rejected
     Raises PermanentError for an unknown file or line.
     """
     number, name, line = place_of_line(build, source, line)
+    file, before = file_of_part(build, number, name)
     shards = Shards(build)
     shard = shards[number]
     entry = next(file for file in shard.text.sources if file.path == name)
     if not 1 <= line <= entry.lines:
-        raise PermanentError(
-            "the source file has no such line", where=f"{name}, line {line:,}", expected=f"1 to {entry.lines:,}"
-        )
+        where, expected = f"{file}, line {before + line:,}", f"1 to {before + entry.lines:,}"
+        raise PermanentError("the source file has no such line", where=where, expected=expected)
     numbers = shard.text.line_numbers[entry.first_document : entry.first_document + entry.documents]
     place = int(np.searchsorted(numbers, np.uint64(line - 1)))
     if place < len(numbers) and int(numbers[place]) == line - 1:
         return _located(shards, shard, entry.first_document + place)
-    left_out = _left_out(build, shard, lambda row: row["file"] == name and row["line"] == line)
-    return left_out[0] if left_out else _rejected(build, shard, name, line)
+    left_out = _left_out(build, shard, lambda row: (row["file"], row["line"]) == (file, before + line))
+    return left_out[0] if left_out else _rejected(build, shard, file, before + line)
 
 
 def locate_id(build: Build, document_id: str) -> tuple[Located | LeftOut, ...]:
@@ -62,7 +63,7 @@ def locate_id(build: Build, document_id: str) -> tuple[Located | LeftOut, ...]:
             "no document of the dataset has this id",
             where=document_id,
             expected=f"the value of source.id_field: {build.config.source.id_field}",
-            next_step="ids of rejected lines are unknown: search the index steps' quarantine files",
+            next_step="ids of rejected lines are unknown: search the quarantine files that the report names",
         )
     return tuple(located)
 
@@ -177,9 +178,9 @@ def _contaminated(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]],
 def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLine:
     import orjson
 
-    from corpusmill.stages.index import QUARANTINE
+    from corpusmill.stages.index import quarantine_of
 
-    path = build.folder("index", shard.name, QUARANTINE) / QUARANTINE
+    path = quarantine_of(build, shard.name)
     mark = b'"line":%d,' % line  # lines of the quarantine can be a megabyte long: parse few of them
     with path.open("rb") as quarantine:
         for row in quarantine:
@@ -189,5 +190,5 @@ def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLin
         "a line is neither a document nor in quarantine",
         where=f"{source}, line {line:,}",
         expected=f"a row in {path}",
-        next_step="verify the dataset: the index step's files were changed",
+        next_step="verify the dataset: its step's files were changed",
     )

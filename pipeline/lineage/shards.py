@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from corpusmill.errors import PermanentError
 from corpusmill.lineage.facts import SourceDocument, Span
 from corpusmill.lineage.stream import Stream, kept_spans
-from corpusmill.stages.parts import file_of_part, lines_of, parts_of
+from corpusmill.stages.parts import FilePlace, lines_of, parts_of, places_of
 
 if TYPE_CHECKING:
     from corpusmill.documents.text_shard import DocumentIds, TextShard
@@ -73,21 +74,13 @@ class ReferenceShard(EarlierShard):
 
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from: its line in the reference's file, which may have been cut into parts."""
-        from corpusmill.stages.reference import of_unit, units_of
+        from corpusmill.stages.reference import file_of_reference, of_unit, units_of
 
-        _, reference, files = of_unit(self.build, self.name)
-        units = units_of(reference)
+        _, reference, _ = of_unit(self.build, self.name)
         source, line = self.text.source_of(ordinal)
-        number, part = units.index(self.name), next(file.part for file in files if file.name == source)
-        if part is not None:
-            for unit, of_unit_files in zip(units, reference.shards, strict=True):
-                earlier = {file.name for file in of_unit_files if file.part and file.part.of == part.of}
-                shard = ReferenceShard(self.build, unit) if unit != self.name else self
-                lines = {source.path: source.lines for source in shard.text.sources} if earlier else {}
-                numbers = {file.name: file.part.number for file in of_unit_files if file.part}
-                line += sum(lines[name] for name in earlier if numbers[name] < part.number)
-        name = part.of if part else source
-        return SourceDocument(name, line + 1, self.ids[ordinal], number, ordinal, reference.path)
+        file, before = file_of_reference(self.build, self.name, source)
+        number = units_of(reference).index(self.name)
+        return SourceDocument(file, before + line + 1, self.ids[ordinal], number, ordinal, reference.path)
 
 
 class DeduplicatedShard(EarlierShard):
@@ -99,19 +92,12 @@ class DeduplicatedShard(EarlierShard):
 
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from."""
-        source, line = self.text.source_of(ordinal)
-        name, lines_before = self.place_in_file(source)
-        return SourceDocument(name, lines_before + line + 1, self.ids[ordinal], self.number, ordinal)
-
-    def place_in_file(self, source: str) -> tuple[str, int]:
-        """(name of the file, lines before the part) of a source of this shard, which may be a part of a file."""
-        if source not in self._places:
-            self._places[source] = file_of_part(self.build, self.number, source)
-        return self._places[source]
+        source, line = self._place(ordinal)
+        return SourceDocument(source, line + 1, self.ids[ordinal], self.number, ordinal)
 
     @cached_property
-    def _places(self) -> dict[str, tuple[str, int]]:
-        return {}
+    def _place(self) -> Callable[[int], FilePlace]:
+        return places_of(self.build, self.name, self.text)
 
     def duplicates(self, ordinal: int) -> list[Span]:
         """A document's duplicate ranges, cut at whole characters, as spans of its text."""

@@ -31,11 +31,6 @@ class Sampled(msgspec.Struct, frozen=True):
     files: list[SampledFile]
     lines: dict[str, list[tuple[int, int]]]
 
-    def place(self, source: str, line: int) -> tuple[str, int]:
-        """(file or part, 0-based line in it) of a line of the sample."""
-        number, drawn_line = self.lines[source][line]
-        return self.files[number].name, drawn_line
-
     def place_in_whole(self, source: str, line: int) -> tuple[str, int]:
         """(file, 0-based line in it) of a line of the sample."""
         number, drawn_line = self.lines[source][line]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from corpusmill.config import StepConfig
     from corpusmill.documents.text_shard import DocumentIds, TextShard
     from corpusmill.engine.build import Build
-    from corpusmill.sources.sampled import Sampled
+    from corpusmill.stages.parts import FilePlace
     from corpusmill.steps import Batch
     from corpusmill.steps.chain import Chain
     from corpusmill.steps.loading import Identity
@@ -56,25 +56,22 @@ def step_settings(build: Build, place: Place) -> dict[str, Any]:
 
 
 def batch_of(
-    text: TextShard,
     ids: DocumentIds,
     first: int,
     data: NDArray[np.uint8],
     bounds: NDArray[np.int64],
-    sampled: Sampled | None,
+    place: Callable[[int], FilePlace],
     between: int = 0,
 ) -> Batch:
     """Documents from `first` on, as steps see them. Document i of them is `data[bounds[i] + between : bounds[i + 1]]`:
-    `between` bytes precede each. `sampled`: of the work folder.
+    `between` bytes precede each. `place`: of a document of `text`, by its ordinal.
     """
     import numpy as np
 
     from corpusmill.steps.answers import Batch
 
     def where(ordinal: int) -> tuple[str, str, int]:
-        source, line = text.source_of(ordinal)
-        if sampled:
-            source, line = sampled.place(source, line)
+        source, line = place(ordinal)
         return ids[ordinal], source, line + 1
 
     return Batch(data, bounds[:-1] + between, bounds[1:], where, np.arange(first, first + len(bounds) - 1))
@@ -85,16 +82,24 @@ class Answered:
 
     `gone`      {ordinal: reason}, ascending, of documents that are dropped without asking the chain
     `passed`    ordinals of documents that are kept without asking the chain
+    `place`     of a document, by its ordinal
 
     Afterwards `dropped` and `rewritten` have the ordinals of dropped documents, and of those with a new text.
     """
 
     def __init__(
-        self, text: TextShard, chain: Chain, *, gone: Mapping[int, str] | None = None, passed: Container[int] = ()
+        self,
+        text: TextShard,
+        chain: Chain,
+        place: Callable[[int], FilePlace],
+        *,
+        gone: Mapping[int, str] | None = None,
+        passed: Container[int] = (),
     ) -> None:
         self.dropped: list[int] = []
         self.rewritten: list[int] = []
         self._text, self._ids, self._chain = text, text.document_ids(), chain
+        self._place_of = place
         self._gone, self._passed = gone or {}, passed
         self._reasons: Counter[str] = Counter()
         self._reason_bytes: Counter[str] = Counter()
@@ -160,7 +165,7 @@ class Answered:
             _write_row(samples, {**row, "text_bytes": len(data), "preview": preview})
 
     def _place(self, ordinal: int) -> dict[str, Any]:
-        source, line = self._text.source_of(ordinal)
+        source, line = self._place_of(ordinal)
         return {"file": source, "line": line + 1, "id": self._ids[ordinal]}
 
     def account(self, shard: str, folder: Path) -> tuple[dict[str, int], dict[str, Any]]:

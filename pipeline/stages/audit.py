@@ -18,6 +18,7 @@ from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.errors import CorruptDataError, VerificationError
 from corpusmill.ledger import RECEIPT_NAME, Check, Outcome, Receipt, read_receipt, versions_of
 from corpusmill.stages.index import final_stage
+from corpusmill.stages.parts import lines_before_settings, places_of
 from corpusmill.stages.tokenize import configured_tokenizer, engine_of, selection_of
 from corpusmill.stages.union import CUT_RANGES, cuts_stage
 from corpusmill.work_folder.small import refresh_all
@@ -73,7 +74,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     if unit == DATASET:
         text = build.config.model_dump(mode="json", include=OF_TEXT, exclude=NOT_OF_TEXT, exclude_none=True)
         return {**settings, "band": build.config.audit.bytes_per_token_band, "text": text}
-    return {**settings, "documents": sampled_documents(build, unit)}
+    return {**settings, "documents": sampled_documents(build, unit), **lines_before_settings(build, unit)}
 
 
 def _libraries(build: Build) -> dict[str, str]:
@@ -98,7 +99,7 @@ def _run(build: StepView, unit: str, folder: Path) -> Outcome:
     return Outcome(counts=counts, details=details)
 
 
-def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes, Any]]:
+def _sample(build: StepView, shard: str, wanted: int) -> Iterator[tuple[str, bytes, Any]]:
     """(place in the source, tokenized text, written ids) of the sampled documents of a shard."""
     import numpy as np
 
@@ -110,13 +111,14 @@ def _sample(build: Build, shard: str, wanted: int) -> Iterator[tuple[str, bytes,
     text = open_text_shard(build.folder(final_stage(build, shard), shard))
     tokens = open_token_shard(build.folder("tokenize", shard))
     text_of = _without_ranges(build, shard, text) if build.config.dedup.mode == "remove" else text.document_bytes
+    place = places_of(build, shard, text, build.settings.get("lines_before", {}))
     leaves_out, selection = build.config.selection.leaves_out(), selection_of(build.config)
     reference = configured_tokenizer(build.config).reference
-    for place, ordinal in enumerate(sample_ordinals(int(shard), text.documents, wanted).tolist()):
-        if place % RELEASE_EVERY == 0:  # the kernel may map 2 MiB for every document, and in the end all of both files
+    for number, ordinal in enumerate(sample_ordinals(int(shard), text.documents, wanted).tolist()):
+        if number % RELEASE_EVERY == 0:  # the kernel may map 2 MiB for every document, and in the end all of both files
             release_pages(text.text)
             release_pages(tokens.tokens)
-        source, line = text.source_of(ordinal)
+        source, line = place(ordinal)
         document, ids = text_of(ordinal), tokens.document(ordinal)
         if leaves_out and not len(ids) and document:
             whole = np.array([reference.encode(document).size], np.uint64)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,12 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.benchmarks import UNIT
 from corpusmill.stages.index import filtered_stage, require_few_rejected, text_total
+from corpusmill.stages.parts import FilePlace, lines_before_settings, places_of
 
 if TYPE_CHECKING:
     from corpusmill.decontamination.search import Hit, Searcher
     from corpusmill.documents.text_shard import DocumentIds, TextShard
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
     from corpusmill.report.facts import Flow
 
 HITS, HIT_DOCUMENTS = "hits.jsonl", "hit_documents"
@@ -42,13 +43,16 @@ def _changing(build: Build) -> bool:
     return build.config.decontamination is not None and build.config.decontamination.changes_text()
 
 
-def _settings(build: Build, _shard: str) -> dict[str, Any]:
+def _settings(build: Build, shard: str) -> dict[str, Any]:
+    from corpusmill.sources.sampled import sampled_settings
+
     wanted = build.config.decontamination
     assert wanted is not None
-    return {"threshold": wanted.threshold, "action": wanted.action}
+    own = {"threshold": wanted.threshold, "action": wanted.action}
+    return {**own, **lines_before_settings(build, shard), **sampled_settings(build.work)}
 
 
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
     from corpusmill.decontamination.decide import threshold_of
@@ -64,6 +68,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     searcher = Searcher(open_seeds(benchmarks), threshold_of(wanted.threshold))
     entries = entries_by_sequence(read_entries(benchmarks))
     ids = text.document_ids()
+    place = places_of(build, shard, text, build.settings.get("lines_before", {}))
     passages: dict[int, list[tuple[int, int]]] = {}
     by_benchmark: Counter[str] = Counter()
     documents: list[int] = []
@@ -73,7 +78,7 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
             searched += in_batch
             for hit in hits:
                 passages.setdefault(hit.text, []).append((hit.begin, hit.end))
-                about = _about(text, ids, hit, searcher)
+                about = _about(text, ids, hit, searcher, place)
                 marked += _is_whole(about)
                 for entry in entries[hit.sequence]:
                     by_benchmark[entry.benchmark] += 1
@@ -110,9 +115,11 @@ def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]
         release_pages(text.text)
 
 
-def _about(text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher) -> dict[str, Any]:
+def _about(
+    text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher, place: Callable[[int], FilePlace]
+) -> dict[str, Any]:
     """The row of a hit in HITS; `covered`: the bytes of its passage that the item shares."""
-    source, line = text.source_of(hit.text)
+    source, line = place(hit.text)
     passage = text.document_bytes(hit.text)[hit.begin : hit.end]
     return {
         "file": source,
@@ -269,7 +276,7 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "decontaminate",
-    version=2,
+    version=3,
     after=("benchmarks",),
     per_shard=True,
     units=_units,

@@ -22,6 +22,7 @@ from corpusmill.stages.answered import (
 from corpusmill.stages.copies import copies_of
 from corpusmill.stages.index import filtered_stage, require_few_rejected, text_total
 from corpusmill.stages.joined import left_out_of
+from corpusmill.stages.parts import lines_before_settings, places_of
 
 if TYPE_CHECKING:
     from corpusmill.documents.text_shard import DocumentIds
@@ -49,7 +50,8 @@ def _lists(build: Build, shard: str) -> list[str]:
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
     lists = _lists(build, shard)
-    return {**step_settings(build, "index"), **({"lists": lists} if lists else {})}
+    before = lines_before_settings(build, shard)
+    return {**step_settings(build, "index"), **before, **({"lists": lists} if lists else {})}
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
@@ -61,21 +63,20 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
 
     from corpusmill.documents.batch import SEPARATOR
     from corpusmill.documents.text_shard import open_text_shard
-    from corpusmill.sources.sampled import read_sampled
     from corpusmill.stages.answered import Answered, batch_of
     from corpusmill.steps.chain import Chain
 
     text = open_text_shard(build.folder("index", shard))
     listed = {stage: READERS[stage](build, shard) for stage in build.settings.get("lists", ())}
+    place = places_of(build, shard, text, build.settings.get("lines_before", {}))
     answered = Answered(
-        text, Chain(*steps_before(build, "index")), gone=listed.get("copies", {}) | listed.get("join", {})
+        text, Chain(*steps_before(build, "index")), place, gone=listed.get("copies", {}) | listed.get("join", {})
     )
-    sampled = read_sampled(build.work)
 
     def read(ids: DocumentIds, first: int, last: int) -> Batch:
         bounds = text.bounds(first, last - first).astype(np.int64)
         data = text.text[bounds[0] : bounds[-1]]
-        return batch_of(text, ids, first, data, bounds - bounds[0], sampled, between=len(SEPARATOR))
+        return batch_of(ids, first, data, bounds - bounds[0], place, between=len(SEPARATOR))
 
     answered.write(folder, read)
     counts, details = answered.account(shard, folder)
@@ -126,7 +127,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "filter",
-    version=1,
+    version=2,
     after=("decided", "copies"),
     units_after=("join", "copies"),
     per_shard=True,

@@ -32,6 +32,7 @@ from corpusmill.stages import (
     lost,
     manifest,
     match,
+    quarantine,
     reference,
     reference_border,
     reference_context,
@@ -53,6 +54,7 @@ OWN_STAGES = "CORPUSMILL_STAGES"
 STAGES = (
     download.STAGE,
     index.STAGE,
+    quarantine.STAGE,
     decisions.STAGE,
     joined.STAGE,
     decided.STAGE,

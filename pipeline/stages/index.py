@@ -12,12 +12,14 @@ from corpusmill.errors import RejectedDocumentsError
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET
 from corpusmill.stages import download
+from corpusmill.stages.parts import file_of_part
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.report.facts import Flow
 
 QUARANTINE = "quarantine.jsonl"
+RENAMED = "quarantine"  # the stage that names the rejected lines of cut files as the user does
 EXAMPLES = 5
 
 
@@ -66,18 +68,30 @@ def require_few_rejected(build: Build) -> None:
     if rejected <= allowed * lines:
         return
     worst = max(build.units("index"), key=lambda shard: _rejected(build.receipt("index", shard)))
-    examples = [
-        f"{detail['source']} line {detail['line']}: {detail['reason']}"
-        for detail in build.receipt("index", worst).details["examples"]
-    ]
+    examples = [f"{file} line {line}: {reason}" for file, line, reason in rejected_examples(build, worst)]
     raise RejectedDocumentsError(
         f"{rejected:,} of {lines:,} lines are malformed",
         where="\n".join(examples),
         expected=f"at most {allowed:.4%} (source.max_rejected_share)",
         got=f"{rejected / lines:.4%}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())),
-        details=(("quarantine", build.folder("index", worst, QUARANTINE) / QUARANTINE),),
+        details=(("quarantine", quarantine_of(build, worst)),),
         next_step=f"fix the source, or {ALLOW_MORE}",
     )
+
+
+def rejected_examples(build: Build, shard: str) -> list[tuple[str, int, str]]:
+    """(source file, line from 1, reason) of the first rejected lines of a shard."""
+    details = build.receipt("index", shard).details["examples"]
+    places = {source: file_of_part(build, int(shard), source) for source in {detail["source"] for detail in details}}
+    return [
+        (places[detail["source"]][0], places[detail["source"]][1] + detail["line"], detail["reason"])
+        for detail in details
+    ]
+
+
+def quarantine_of(build: Build, shard: str) -> Path:
+    """The file of a shard's rejected lines, named as in the user's own files."""
+    return build.folder(RENAMED if shard in build.units(RENAMED) else "index", shard, QUARANTINE) / QUARANTINE
 
 
 def _rejected(receipt: Receipt) -> int:
@@ -214,7 +228,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "index",
-    version=4,
+    version=5,
     after=("download",),
     per_shard=True,
     units_of="download",

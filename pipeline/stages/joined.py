@@ -10,7 +10,6 @@ where other documents are dropped.
 
 from __future__ import annotations
 
-from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,16 @@ from corpusmill.config import FORGOTTEN
 from corpusmill.engine.stage import Recount, Stage, whole
 from corpusmill.ledger import Outcome
 from corpusmill.stages.decisions import decisions_called
-from corpusmill.stages.parts import file_of_part, shards_before
+from corpusmill.stages.parts import FilePlace, lines_before_settings, places_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from corpusmill.documents.text_shard import TextShard
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
     from corpusmill.steps.decisions import Sorted
 
 LEFT_OUT, REASONS = "left_out", "reasons"
@@ -55,29 +56,30 @@ def _by_line(build: Build) -> list[str]:
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
-    before = shards_before(build, int(shard)) if _by_line(build) else []
-    return [("index", shard), *(("index", f"{number:05d}") for number in before), *whole(build, "decisions")]
+    return [("index", shard), *whole(build, "decisions")]
 
 
-def _settings(build: Build, _shard: str) -> dict[str, Any]:
+def _settings(build: Build, shard: str) -> dict[str, Any]:
     from corpusmill.sources.sampled import sampled_settings
 
     undecided = {name: decisions_called(build, name)[0].undecided for name in build.units("decisions")}
-    return {"undecided": undecided, "by_line": _by_line(build), **sampled_settings(build.work)}
+    before = lines_before_settings(build, shard) if _by_line(build) else {}
+    return {"undecided": undecided, "by_line": _by_line(build), **before, **sampled_settings(build.work)}
 
 
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
     from corpusmill.documents.text_shard import open_text_shard
     from corpusmill.steps.decisions import Sorted
 
     text = open_text_shard(build.folder("index", shard))
+    place = places_of(build, shard, text, build.settings.get("lines_before", {}))
     reasons: list[str] = []
     codes = np.full(text.documents, -1, np.int64)
     for name in build.units("decisions"):
         decisions = Sorted(build.folder("decisions", name))
-        places = find_decisions(build, shard, name, decisions, text)
+        places = find_decisions(build, name, decisions, text, place)
         met = np.unique(places[places >= 0])
         keys = np.stack([decisions.high[met], decisions.low[met]], axis=1)
         (folder / matched_file(name)).write_bytes(keys.astype("<u8").tobytes())
@@ -98,14 +100,15 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     return Outcome(counts=counts, details={"reasons": reasons})
 
 
-def find_decisions(build: Build, shard: str, name: str, decisions: Sorted, text: TextShard) -> NDArray[np.int64]:
+def find_decisions(
+    build: Build, name: str, decisions: Sorted, text: TextShard, place: Callable[[int], FilePlace]
+) -> NDArray[np.int64]:
     """int64 (documents,): the index of each document's decision among those called `name`; -1 without one.
 
-    `text` is a text shard of `shard`, of any stage.
+    `text` is a text shard of any stage, `place` that of a document in it.
     """
     import numpy as np
 
-    from corpusmill.sources.sampled import read_sampled
     from corpusmill.steps.decisions import key_of_id, key_of_line
 
     if isinstance(decisions_called(build, name)[0].key, str):
@@ -113,11 +116,7 @@ def find_decisions(build: Build, shard: str, name: str, decisions: Sorted, text:
         places = decisions.find(key_of_id(ids[ordinal]) for ordinal in range(text.documents))
         places[np.diff(ids.ends, prepend=np.uint64(0)) == 0] = -1  # without an id
         return places
-    lines = (text.source_of(ordinal) for ordinal in range(text.documents))
-    if sampled := read_sampled(build.work):
-        return decisions.find(key_of_line(file, number + 1) for file, number in starmap(sampled.place_in_whole, lines))
-    files = {source.path: file_of_part(build, int(shard), source.path) for source in text.sources}
-    return decisions.find(key_of_line(files[path][0], files[path][1] + line + 1) for path, line in lines)
+    return decisions.find(key_of_line(file, line + 1) for file, line in map(place, range(text.documents)))
 
 
 def recount_left_out(_build: Build, _unit: str, folder: Path) -> Recount:

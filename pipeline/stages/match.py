@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of, windows_settings
+from corpusmill.stages.parts import FilePlace, file_of_part
 from corpusmill.stages.reference import (
     all_shards,
     every_answer,
     every_index,
+    file_of_reference,
     is_reference,
     numbers,
     of_unit,
@@ -140,12 +142,20 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
                 blocks.open(TEXT_FILE, position, position + EXCERPT_BYTES).close()  # it stays here: it is open above
                 document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
                 source, line = text.source_of(document)
+                file, before = _file_of(build, shards[shard], source)
                 string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
                 if is_reference(shards[shard]):
-                    source = f"{of_unit(build, shards[shard])[1].path}: {source}"
-                where = {"source_file": source, "line": line + 1, "excerpt": string.decode(errors="ignore")}
+                    file = f"{of_unit(build, shards[shard])[1].path}: {file}"
+                where = {"source_file": file, "line": before + line + 1, "excerpt": string.decode(errors="ignore")}
                 strings.append({"count": count, **where})
     return strings
+
+
+def _file_of(build: Build, shard: str, source: str) -> FilePlace:
+    """(name of the file, lines before the part) of a source of a shard, which may be a part of a file."""
+    if is_reference(shard):
+        return file_of_reference(build, shard, source)
+    return file_of_part(build, int(shard), source)
 
 
 def _checks(build: Build, _unit: str, receipt: Receipt) -> list[Check]:

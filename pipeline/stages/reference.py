@@ -20,6 +20,7 @@ from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.sources.copies import PARQUET, count_traffic, read_source, streamed_copy
 from corpusmill.sources.plan import plain
 from corpusmill.stages.index import EXAMPLES, text_stage
+from corpusmill.stages.parts import FilePlace, lines_by_source
 from corpusmill.storage import is_local, open_location, require_identity
 
 if TYPE_CHECKING:
@@ -115,6 +116,23 @@ def of_unit(build: Build, unit: str) -> tuple[ReferenceConfig, Reference, list[S
     )
 
 
+def file_of_reference(build: Build, unit: str, source: str) -> FilePlace:
+    """(name of the file, lines before the part) of a source of a reference's shard, which may be a part of a file."""
+    _, reference, files = of_unit(build, unit)
+    part = next(file.part for file in files if file.name == source)
+    if part is None:
+        return source, 0
+    before = 0
+    for other, held in zip(units_of(reference), reference.shards, strict=True):
+        earlier = [
+            file.name for file in held if file.part and file.part.of == part.of and file.part.number < part.number
+        ]
+        if earlier:
+            lines = lines_by_source(build, "reference", other)
+            before += sum(lines[name] for name in earlier)
+    return part.of, before
+
+
 def source_of(source: SourceConfig, reference: ReferenceConfig) -> SourceConfig:
     """How the files of a reference are read."""
     return source.model_copy(update={"text_field": reference.text_field or source.text_field})
@@ -201,7 +219,7 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "reference",
-    version=1,
+    version=2,
     after=(),
     units=_units,
     inputs=lambda _build, _unit: [],

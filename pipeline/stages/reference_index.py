@@ -10,7 +10,7 @@ from corpusmill.errors import RejectedDocumentsError, SourceError
 from corpusmill.ledger import Outcome
 from corpusmill.stages import anchor
 from corpusmill.stages.index import ALLOW_MORE, rejected_reasons
-from corpusmill.stages.reference import source_of, units_of
+from corpusmill.stages.reference import file_of_reference, source_of, units_of
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
@@ -52,11 +52,15 @@ def require_readable(build: Build) -> None:
         rejected = sum(sum(rejected_reasons(receipt.counts).values()) for receipt in receipts)
         allowed = build.config.source.max_rejected_share
         if rejected > allowed * lines:
-            examples = [example for receipt in receipts for example in receipt.details["examples"]]
+            examples = [
+                (*file_of_reference(build, receipt.unit, example["source"]), example)
+                for receipt in receipts
+                for example in receipt.details["examples"]
+            ][:5]
             raise RejectedDocumentsError(
                 f"{rejected:,} of {lines:,} lines of a reference are malformed",
                 where="\n".join(
-                    f"{example['source']} line {example['line']}: {example['reason']}" for example in examples[:5]
+                    f"{file} line {before + example['line']}: {example['reason']}" for file, before, example in examples
                 ),
                 expected=f"at most {allowed:.4%} (source.max_rejected_share), with their text under the key"
                 f" {source_of(build.config.source, wanted).text_field}",

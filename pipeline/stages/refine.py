@@ -26,6 +26,7 @@ from corpusmill.stages.answered import (
 )
 from corpusmill.stages.index import deduplicated_flow, require_few_rejected, text_stage, text_total
 from corpusmill.stages.joined import LEFT_OUT
+from corpusmill.stages.parts import lines_before_settings, places_of
 from corpusmill.stages.union import CUT_RANGES
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from corpusmill.dedup.ranges import Ranges
     from corpusmill.documents.text_shard import DocumentIds, TextShard
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
     from corpusmill.report.facts import Flow
     from corpusmill.steps import Batch
 
@@ -51,16 +52,16 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     return [(text_stage(build, shard), shard), *([("union", shard)] if _deduplicated(build) else [])]
 
 
-def _settings(build: Build, _shard: str) -> dict[str, Any]:
-    return {**step_settings(build, "writeback"), "mode": build.config.dedup.mode}
+def _settings(build: Build, shard: str) -> dict[str, Any]:
+    own = {"mode": build.config.dedup.mode}
+    return {**step_settings(build, "writeback"), **own, **lines_before_settings(build, shard)}
 
 
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
     from corpusmill.dedup.ranges import read_ranges, remove_ranges_from, write_ranges
     from corpusmill.documents.text_shard import open_text_shard
-    from corpusmill.sources.sampled import read_sampled
     from corpusmill.stages.answered import Answered, batch_of
     from corpusmill.steps.chain import Chain
 
@@ -71,12 +72,13 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     removed = removed_bytes(text, ranges)
     bounds = text.bounds(0, text.documents)
     emptied = np.flatnonzero((removed > 0) & (removed == np.diff(bounds).astype(np.int64) - 1))
-    answered = Answered(text, Chain(*steps_before(build, "writeback")), passed=frozenset(emptied.tolist()))
-    sampled = read_sampled(build.work)
+    place = places_of(build, shard, text, build.settings.get("lines_before", {}))
+    chain = Chain(*steps_before(build, "writeback"))
+    answered = Answered(text, chain, place, passed=frozenset(emptied.tolist()))
 
     def read(ids: DocumentIds, first: int, last: int) -> Batch:
         kept, kept_bounds = remove_ranges_from(text.text, text.offsets, ranges, first, last)
-        return batch_of(text, ids, first, kept, kept_bounds.astype(np.int64), sampled)
+        return batch_of(ids, first, kept, kept_bounds.astype(np.int64), place)
 
     answered.write(folder, read)
     counts, details = answered.account(shard, folder)
@@ -173,7 +175,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 
 STAGE = Stage(
     "refine",
-    version=1,
+    version=2,
     after=("union",),
     per_shard=True,
     units=_units,

@@ -40,7 +40,7 @@ from corpusmill.stages.budget import budget_summary, shown_total
 from corpusmill.stages.contamination import contamination
 from corpusmill.stages.duplicates import duplicates
 from corpusmill.stages.filtered import filtered
-from corpusmill.stages.index import QUARANTINE, rejected_reasons
+from corpusmill.stages.index import quarantine_of, rejected_examples, rejected_reasons
 from corpusmill.stages.manifest import QUALITY, UNIT
 from corpusmill.stages.tokenize import vocabulary
 from corpusmill.stages.upload import destination_folder
@@ -305,12 +305,11 @@ def _quarantine(build: Build) -> tuple[QuarantineFile, ...]:
         rejected = sum(rejected_reasons(receipt.counts).values())
         if rejected:
             examples = tuple(
-                QuarantineExample(reason=detail["reason"], source_file=detail["source"], line=detail["line"])
-                for detail in receipt.details["examples"]
+                QuarantineExample(reason=reason, source_file=file, line=line)
+                for file, line, reason in rejected_examples(build, shard)
             )
-            with build.opened("index", shard, QUARANTINE) as folder:
-                path = folder / QUARANTINE
-            files.append(QuarantineFile(path=str(path), documents=rejected, examples=examples))
+            path = str(quarantine_of(build, shard))
+            files.append(QuarantineFile(path=path, documents=rejected, examples=examples))
     return tuple(files)
 
 

@@ -122,7 +122,7 @@ def _stepped(shards: list[list[tuple[Part, list[Document]]]], settings: Settings
                 after = None if after is None else _answer(after, step["use"], step["with"])
             if after is None:
                 del held[next(place for place, other in enumerate(held) if other is item)]
-                dropped.append((part.name, item.line + 1))
+                dropped.append((part.file.name, part.first_line + item.line + 1))
             elif after != before:
                 item.text, item.ranges, item.rewritten = after.encode(), [], True
     return dropped

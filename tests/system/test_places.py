@@ -1,0 +1,175 @@
+"""A document has one name and one line number everywhere: those of the user's own file, cut into parts or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from corpusmill.documents.quarantine import read_quarantine
+from corpusmill.engine.build import Build
+from corpusmill.engine.preview import preview
+from corpusmill.errors import RejectedDocumentsError
+from corpusmill.forgetting.remains import search_for
+from corpusmill.lineage import locate
+from corpusmill.lineage.facts import ContaminatedLine, DroppedLine, Located, RejectedLine
+from corpusmill.stages.graph import open_build
+from corpusmill.stages.match import repeated_strings
+from corpusmill.stages.summarize import summarize
+from corpusmill.steps.answering import StepError
+from corpusmill.verify import verify_build
+from tests.system.corpus import configuration, make_documents
+from tests.system.test_decontamination import QUESTION, write_benchmark
+
+STEPS = """
+from corpusmill.steps import Drop, Keep
+
+def some(document, by):
+    if document.line % by == 0:
+        return Drop("by line")
+    return Keep(attributes={"at": [document.file, document.line, document.id]})
+
+def fails(document):
+    if document.id == "doc-150":
+        raise ValueError
+"""
+ROWS = 160
+CONTAMINATED = 141
+
+
+def rows_of() -> list[bytes | None]:
+    """The lines of the file; None for those that are no document."""
+    texts = [text or "not empty" for text in make_documents(ROWS, seed=3)]
+    texts[CONTAMINATED] += f" {QUESTION} and more"
+    return [
+        None if number % 11 == 5 else json.dumps({"id": f"doc-{number}", "text": text}).encode()
+        for number, text in enumerate(texts)
+    ]
+
+
+def write(folder: Path, name: str) -> None:
+    folder.mkdir()
+    rows = rows_of()
+    lines = [(row or b"{") + b"\n" for row in rows]
+    if name.endswith(".parquet"):
+        table = [json.loads(row) if row else {"id": None, "text": None} for row in rows]
+        pq.write_table(pa.Table.from_pylist(table), folder / name, row_group_size=7)
+    elif name.endswith(".zst"):
+        data = [zstandard.compress(b"".join(lines[first : first + 3])) for first in range(0, ROWS, 3)]
+        (folder / name).write_bytes(b"".join(data))
+    else:
+        (folder / name).write_bytes(b"".join(lines))
+    (folder / "zz.jsonl").write_bytes(b"{\n" + json.dumps({"id": "last", "text": "the last one " * 9}).encode() + b"\n")
+
+
+def config_of(root: Path, folder: Path, **changes: Any) -> Any:
+    values = {
+        "source": {"paths": [str(folder)], "shard_bytes": "8KiB", "max_rejected_share": 0.5},
+        "steps": [
+            {"use": "by_place:some", "with": {"by": 5}},
+            {"use": "by_place:some", "with": {"by": 7}, "name": "late", "before": "writeback"},
+        ],
+        "decontamination": {"benchmarks": [write_benchmark(root, "kettles", QUESTION)], "action": "remove"},
+    }
+    return check_config(configuration(root, **(values | changes)), where="test")
+
+
+@pytest.fixture(autouse=True)
+def _small_files_are_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    (tmp_path / "by_place.py").write_text(STEPS)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def built(config: Any) -> Build:
+    return open_build(build_dataset(config, workers=1))
+
+
+@pytest.mark.parametrize("name", ["big.jsonl", "big.jsonl.zst", "big.parquet"])
+def test_document_of_a_cut_file_is_named_by_the_line_of_the_users_file_everywhere(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "corpus", name)
+    config = config_of(tmp_path, tmp_path / "corpus")
+    build = built(config)
+    assert len(build.plan.shards) > 3
+    documents = {f"doc-{number}": number + 1 for number, row in enumerate(rows_of()) if row}
+    latest = tmp_path / "outputs/tiny/latest"
+
+    dropped = {row["id"]: (row["file"], row["line"]) for row in rows(latest / "steps/dropped.jsonl")}
+    assert dropped == {id_: (name, line) for id_, line in documents.items() if line % 5 == 0 or line % 7 == 0}
+    seen = [(row, at) for row in rows(latest / "steps/attributes.jsonl") for at in [row["attributes"]]]
+    assert seen
+    for row, at in seen:
+        expected = [name, documents[row["id"]], row["id"]] if row["id"] != "last" else ["zz.jsonl", 2, "last"]
+        assert [row["file"], row["line"], row["id"]] == expected
+        assert all(step["at"] == expected for step in at.values())
+    hits = {(row["file"], row["line"], row["id"]) for row in rows(latest / "decontamination/hits.jsonl")}
+    assert hits == {(name, CONTAMINATED + 1, f"doc-{CONTAMINATED}")}
+
+    malformed = {number + 1 for number, row in enumerate(rows_of()) if not row}
+    summary = summarize(build)
+    examples = [item for file in summary.quarantine for item in file.examples]
+    assert {(item.source_file, item.line) for item in examples} <= {(name, line) for line in malformed} | {
+        ("zz.jsonl", 1)
+    }
+    assert len({item.line for item in examples}) > 5
+    quarantined = set()
+    for file in summary.quarantine:
+        with Path(file.path).open("rb") as stream:
+            quarantined |= {(source, item.line_number + 1) for source, item in read_quarantine(stream, name=file.path)}
+    assert quarantined == {(name, line) for line in malformed} | {("zz.jsonl", 1)}
+    assert {item["source_file"] for item in repeated_strings(build)} <= {name, "zz.jsonl"}
+
+    for line in range(1, ROWS + 1):
+        found = locate(build, name, line)
+        if line in malformed:
+            kind: Any = RejectedLine
+        elif line % 5 == 0 or line % 7 == 0:
+            kind = DroppedLine
+        else:
+            kind = ContaminatedLine if line == CONTAMINATED + 1 else Located
+        assert isinstance(found, kind), line
+        where = (
+            (found.document.source, found.document.line) if isinstance(found, Located) else (found.source, found.line)
+        )
+        assert where == (name, line)
+    assert verify_build(build).findings == ()
+    assert all(item.fate == "reuse" or item.why == "runs every time" for item in preview(build))
+
+
+def test_rows_of_dropped_documents_copied_into_a_list_to_forget_match(tmp_path: Path) -> None:
+    """They named parts, so they matched nothing, and the build succeeded."""
+    write(tmp_path / "corpus", "big.jsonl")
+    built(config_of(tmp_path, tmp_path / "corpus"))
+    taken = rows(tmp_path / "outputs/tiny/latest/steps/attributes.jsonl")[-9:-1]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in taken))
+    forget = {"path": str(tmp_path / "list.jsonl"), "key": ["file", "line"], "copies": "keep"}
+    build = built(config_of(tmp_path, tmp_path / "corpus", forget=forget))
+    places = search_for(build).places
+    assert {(place.file, place.line) for place in places} == {(row["file"], row["line"]) for row in taken}
+    assert verify_build(build).findings == ()
+
+
+def test_errors_name_the_line_of_the_users_file(tmp_path: Path) -> None:
+    write(tmp_path / "corpus", "big.jsonl")
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "8KiB", "max_rejected_share": 0}
+    with pytest.raises(RejectedDocumentsError) as rejected:
+        built(config_of(tmp_path, tmp_path / "corpus", source=source))
+    malformed = {f"big.jsonl line {number + 1}" for number, row in enumerate(rows_of()) if not row}
+    where = str(dict(rejected.value.details)["where"]).split("\n")
+    assert {line.partition(":")[0] for line in where} <= malformed | {"zz.jsonl line 1"}
+    quarantine = Path(str(dict(rejected.value.details)["quarantine"]))
+    assert {f"{row['source']} line {row['line']}" for row in rows(quarantine)} <= malformed | {"zz.jsonl line 1"}
+    with pytest.raises(StepError) as failed:
+        built(config_of(tmp_path, tmp_path / "corpus", steps=[{"use": "by_place:fails"}]))
+    assert "big.jsonl, line 151" in str(failed.value)
