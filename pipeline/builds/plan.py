@@ -131,18 +131,22 @@ def check_dataset(config: DatasetConfig) -> str:
     """Check what the configuration refers to (tokenizer, sources); returns a summary for people."""
     from corpusmill.builds.preflight import ready_tokenizer
     from corpusmill.report.figures import counted
-    from corpusmill.sources.survey import require_text_field, survey_sources
+    from corpusmill.sources.survey import USUAL_ID, require_id_field, require_text_field, survey_sources
     from corpusmill.stages.tokenize import locked
 
     config = locked(config)
     tokenizer = ready_tokenizer(config)
     files, plan = _planned(config)
-    require_text_field(survey_sources(files, config.source.endpoint_url), config.source.text_field)
+    survey, id_field = survey_sources(files, config.source.endpoint_url), config.source.id_field
+    require_text_field(survey, config.source.text_field)
+    if id_field != USUAL_ID or any(isinstance(decisions.key, str) for decisions in config.all_decisions()):
+        require_id_field(survey, id_field)
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{file.name}: {file.why}; {file.remedy}" for file in plan.uncut or ())
     return (
         f"{config.name}: {counted(len(files), 'source file')}, {sum(file.size_bytes for file in files):,} bytes,"
         f" {counted(len(plan.shards), 'shard')};"
+        f" {survey.lines_with_id(id_field):,} of {counted(survey.lines(), 'line')} read have {id_field};"
         f" tokenizer {tokenizer.name} ({tokenizer.vocabulary_size:,} ids, sha256 {tokenizer.sha256[:12]}...),"
         f" {engine_text(tokenizer)}, texts end with id {tokenizer.eot_id}"
         f"{_missing_embeddings(config, tokenizer)}{uncut}{others}"

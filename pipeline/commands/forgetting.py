@@ -23,17 +23,22 @@ def forget(
         bool, typer.Option("--purge", help="Remove the text of documents that the newest build has forgotten.")
     ] = False,
 ) -> None:
-    """Put documents on the list of `forget`, or purge their text; without options, print when each was removed."""
+    """Put documents on the list of `forget`, or purge their text; without options, print when each was removed.
+
+    Exits 1 if none of the ids matches a document of the last build.
+    """
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.config import work_of
     from corpusmill.forgetting.purge import purge as purge_build
     from corpusmill.forgetting.purge import render_purge
+    from corpusmill.forgetting.requests import match_requests
     from corpusmill.report.figures import counted
     from corpusmill.stages.graph import open_build
     from corpusmill.steps.takedowns import LOG, add_requests, read_log, read_requests, require_own_list
 
     if by and not ids:
         raise typer.BadParameter("--by needs --ids")
+    failed = False
     with claimed_dataset(config, remove_empty=True) as dataset:
         if ids:
             listed = require_own_list(dataset.forget)
@@ -41,11 +46,15 @@ def forget(
             new = add_requests(listed, wanted, by)
             rows = f"{counted(len(wanted), 'row')}, {new:,} of them new on {listed.path}"
             typer.echo(f"{rows}; the next build drops these documents")
+            requested = match_requests(dataset, listed, wanted)
+            typer.echo(str(requested))
+            failed = requested.is_failure
         if purge:
             purged = purge_build(open_build(plan_dataset(dataset)))
             typer.echo(render_purge(purged))
-            if purged.remains or purged.unsearched:
-                raise typer.Exit(EXIT_FAILED)
+            failed = failed or bool(purged.remains or purged.unsearched)
         if not ids and not purge:
             for row in read_log(work_of(dataset) / LOG):
                 typer.echo(json.dumps(row, ensure_ascii=False))
+    if failed:
+        raise typer.Exit(EXIT_FAILED)

@@ -167,7 +167,9 @@ class ForgetConfig(Section):
     copies: Literal["keep", "also"]
 
     def decisions(self) -> DecisionsConfig:
-        """The list as decisions that no document survives: a row without a key is refused."""
+        """The list as decisions that no document survives: a row without a key is refused, and a list of which no row
+        matches.
+        """
         column = self.key if isinstance(self.key, str) else self.key[0]
         return DecisionsConfig(
             name=FORGOTTEN,
@@ -175,7 +177,7 @@ class ForgetConfig(Section):
             endpoint_url=self.endpoint_url,
             key=self.key,
             keep=f"`{column}` is null",
-            max_unmatched_share=1,
+            max_unmatched_share=math.nextafter(1, 0),  # all rows but one
         )
 
 

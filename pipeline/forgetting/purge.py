@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from corpusmill.config import FORGOTTEN
 from corpusmill.engine.build import COMMON
 from corpusmill.engine.garbage import abandoned_attempt, find_garbage, remove_garbage, superseded
 from corpusmill.engine.runs import DELIVERED, delivered_versions
@@ -35,6 +36,7 @@ from corpusmill.ledger import give_back
 from corpusmill.mirrored import address_of, place_of
 from corpusmill.stages.description import version_of
 from corpusmill.stages.download import ARRIVING
+from corpusmill.stages.filtered import decisions_found
 from corpusmill.stages.manifest import UNIT
 from corpusmill.stages.retention import find_old_versions, places_of, remove_old_version
 from corpusmill.stages.versions import latest_version
@@ -55,6 +57,7 @@ class Purge:
     `unsearched` destinations.
     """
 
+    lists: list[str] = field(default_factory=list)
     documents: int = 0
     unsearchable: int = 0
     removed: list[str] = field(default_factory=list)
@@ -80,6 +83,7 @@ def purge(build: Build) -> Purge:
             next_step="build the dataset, which leaves the documents out; then purge",
         )
     done, search = Purge(), search_for(build)
+    done.lists = [found.matched_text() for found in decisions_found(build) if found.name == FORGOTTEN]
     done.documents, done.unsearchable = search.documents, search.unsearchable
     _remove_versions(build, done)
     _remove_steps(build, search, done)
@@ -226,7 +230,7 @@ def _noted(done: Purge, where: str) -> Iterator[None]:
 
 def render_purge(done: Purge) -> str:
     """In words for a terminal; no text is quoted."""
-    lines = [f"purged {done.documents:,} forgotten documents"]
+    lines = [f"purged {done.documents:,} forgotten documents", *(f"list: {text}" for text in done.lists)]
     for title, names in (
         ("removed", done.removed),
         ("given back", done.given_back),

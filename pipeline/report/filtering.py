@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from corpusmill.report.facts import Count, Facts
+from corpusmill.report.figures import counted
 
 
 class StepFound(Facts):
@@ -27,11 +28,20 @@ class DroppedExample(Facts):
 
 
 class DecisionsFound(Facts):
-    """Decisions made elsewhere: how many, and how many of them match no document."""
+    """Decisions made elsewhere, or the list of `forget`: how many rows, how many of them match no document, and where
+    the first of these are.
+    """
 
     name: str
     decisions: Count
     unmatched: Count
+    unmatched_places: tuple[str, ...] = ()
+
+    def matched_text(self) -> str:
+        """`3 of 5 rows match a document; not list.jsonl row 2, list.jsonl row 4`."""
+        text = f"{self.decisions - self.unmatched:,} of {counted(self.decisions, 'row')} match a document"
+        more = ", ..." if len(self.unmatched_places) < self.unmatched else ""
+        return f"{text}; not {', '.join(self.unmatched_places)}{more}" if self.unmatched else text
 
 
 class FilterSummary(Facts):

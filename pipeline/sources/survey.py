@@ -29,14 +29,15 @@ MEASURED_BYTES = 4 << 20
 STEP_BYTES = 8 << 10  # read at once, so that bytes read are bytes decompressed
 LONGEST_LINE_BYTES = 64 << 20
 ROWS = 1000
-USUAL_FIELD = "text"
+USUAL_FIELD, USUAL_ID = "text", "id"
 KEYS_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class FileSurvey:
-    """The beginning of one file: its `lines` (parquet: rows), and by key the number of lines with text there, and its
-    bytes. `share`: about how much of the file it is; `size_bytes`: the file's, as stored.
+    """The beginning of one file: its `lines` (parquet: rows), and by key the number of lines with text there, the bytes
+    of that text, and the number of lines with what can be an id: text or an integer. `share`: about how much of the
+    file it is; `size_bytes`: the file's, as stored.
     """
 
     name: str
@@ -44,6 +45,7 @@ class FileSurvey:
     lines: int
     lines_with_text: Counter[str]
     text_bytes: Counter[str]
+    lines_with_id: Counter[str]
     share: float
 
 
@@ -66,6 +68,10 @@ class Survey:
     def text_bytes(self) -> Counter[str]:
         """By key, the bytes of these strings."""
         return sum((file.text_bytes for file in self.files), Counter[str]())
+
+    def lines_with_id(self, field: str) -> int:
+        """How many of the lines have an id under a key."""
+        return sum(file.lines_with_id[field] for file in self.files)
 
     def text_factors(self, field: str) -> dict[str, float]:
         """By ending, about how many bytes of text under a key there are for each stored byte; 1 where none was read."""
@@ -156,6 +162,18 @@ def require_text_field(survey: Survey, field: str) -> None:
         )
 
 
+def require_id_field(survey: Survey, field: str) -> None:
+    """SourceError if lines were read and none of them has an id under `field`."""
+    if (lines := survey.lines()) and not survey.lines_with_id(field):
+        raise SourceError(
+            f"0 of {lines:,} lines have {field}",
+            where=f"the start of {len(survey.files):,} files",
+            expected="an id, text or an integer, under source.id_field",
+            got=_shares(sum((file.lines_with_id for file in survey.files), Counter[str]()), lines) or "no such key",
+            next_step="set source.id_field to the key that holds the id, or leave it out if documents have none",
+        )
+
+
 def files_without(survey: Survey, field: str) -> list[FileSurvey]:
     """The surveyed files that have lines, but no text under a key."""
     return [file for file in survey.files if file.lines and not file.lines_with_text[field]]
@@ -169,16 +187,17 @@ def _shares(with_text: Counter[str], lines: int) -> str:
 
 def _survey(file: StoredFile, endpoint_url: str | None) -> FileSurvey:
     store, name = open_location(file.location, endpoint_url=endpoint_url)
-    lines, with_text, text_bytes = 0, Counter[str](), Counter[str]()
+    lines, with_text, text_bytes, with_id = 0, Counter[str](), Counter[str](), Counter[str]()
     with store.open(name) as raw:
         records, share = _rows(raw, file.name) if file.name.endswith(".parquet") else _lines(raw, file)
         for record in records:
             lines += 1
             for key, value in record:
+                with_id[key] += type(value) is int or (isinstance(value, str) and value != "")
                 if isinstance(value, str):
                     with_text[key] += 1
                     text_bytes[key] += len(value.encode(errors="surrogatepass"))
-    return FileSurvey(file.name, file.size_bytes, lines, with_text, text_bytes, share)
+    return FileSurvey(file.name, file.size_bytes, lines, with_text, text_bytes, with_id, share)
 
 
 class _Counted:
@@ -222,18 +241,19 @@ def _members(line: bytes) -> Iterable[tuple[str, Any]]:
 
 
 def _rows(raw: BinaryIO, name: str) -> tuple[list[Iterable[tuple[str, Any]]], float]:
-    """The text columns of the first rows, and the share of all rows that they are."""
+    """The columns of text and of integers of the first rows, and the share of all rows that they are."""
     import pyarrow as pa
 
     from corpusmill.documents.parquet import open_parquet
 
     file = open_parquet(raw, name)
-    columns = [field.name for field in file.schema_arrow if _is_text(pa, field.type)]
+    columns = [field.name for field in file.schema_arrow if _is_text_or_integer(pa, field.type)]
     batch = next(file.iter_batches(ROWS, columns=columns, use_threads=False), None)
     rows = batch.to_pylist() if batch is not None else []
     return [row.items() for row in rows], len(rows) / max(1, file.metadata.num_rows)
 
 
-def _is_text(pa: Any, kind: Any) -> bool:
+def _is_text_or_integer(pa: Any, kind: Any) -> bool:
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(value) or pa.types.is_large_string(value))
+    kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_integer
+    return any(is_kind(value) for is_kind in kinds)

@@ -1,11 +1,17 @@
-"""Decided: finds the decisions that match no document; too many are an error."""
+"""Decided: finds the decisions, and the rows of the list of `forget`, that match no document.
+
+Too many are an error. Of the list one row must match, now or in an earlier version that the log names: a list that
+matches nothing has other ids than the documents, or names other files.
+"""
 
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.config import FORGOTTEN
 from corpusmill.engine.stage import Stage, whole
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import Check, Outcome, Receipt
@@ -14,12 +20,13 @@ from corpusmill.stages.joined import matched_file
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
+    from corpusmill.steps.decisions import Sorted
 
 UNMATCHED = "unmatched.jsonl"
 
 
 class UnmatchedDecisionsError(PermanentError):
-    """More decisions match no document than the configuration allows."""
+    """More rows match no document than the configuration allows."""
 
 
 def _units(build: Build) -> list[str]:
@@ -46,16 +53,37 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     names = [file.name for file in files]
     places = [place_of_row(row, names) for row in rows.tolist()]
     if len(lacking) > wanted.max_unmatched_share * len(decisions):
-        raise UnmatchedDecisionsError(
-            f"{len(lacking):,} of {len(decisions):,} decisions match no document",
-            where="\n".join(f"{file}, row {row:,}" for file, row in places[:5]),
-            expected=f"at most {wanted.max_unmatched_share:.4%} (max_unmatched_share of the decisions {unit})",
-            got=f"{len(lacking) / len(decisions):.4%}",
-            next_step="compare the keys with the documents' ids, or files and lines; or raise max_unmatched_share",
-        )
+        _require_gone_earlier(build, unit, decisions, places)
     with (folder / UNMATCHED).open("w") as listed:
         listed.writelines(json.dumps({"file": file, "row": row}) + "\n" for file, row in places)
     return Outcome(counts={"matched": int(met.sum()), "unmatched": len(lacking), "bytes_read": 0})
+
+
+def _require_gone_earlier(build: Build, unit: str, decisions: Sorted, unmatched: list[tuple[str, int]]) -> None:
+    """UnmatchedDecisionsError, unless the sources lack the listed documents because they, too, removed them, or because
+    only a sample of them is built.
+    """
+    from corpusmill.sources.sampled import read_sampled
+    from corpusmill.steps.decisions import key_of
+    from corpusmill.steps.takedowns import LOG, keys_in_log
+
+    share, forget = decisions_called(build, unit)[0].max_unmatched_share, build.config.forget
+    expected = f"at most {share:.4%} (max_unmatched_share of the decisions {unit})"
+    next_step = "compare the keys with the documents' ids, or files and lines; or raise max_unmatched_share"
+    what = "decisions"
+    if unit == FORGOTTEN and forget:
+        gone = decisions.find(map(key_of, keys_in_log(forget, build.work / LOG)))
+        if (gone >= 0).any() or read_sampled(build.work):
+            return
+        what, expected = "rows of the list to forget", "a row that matches"
+        next_step = "compare the list with the documents' ids (source.id_field), or files and lines"
+    raise UnmatchedDecisionsError(
+        f"{len(unmatched):,} of {len(decisions):,} {what} match no document",
+        where="\n".join(f"{file}, row {row:,}" for file, row in unmatched[:5]),
+        expected=expected,
+        got=f"{len(unmatched) / len(decisions):.4%} unmatched",
+        next_step=next_step,
+    )
 
 
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
@@ -68,6 +96,12 @@ def unmatched_rows(build: Build, unit: str) -> set[tuple[str, int]]:
     """(file, row) of the decisions that match no document."""
     with build.opened("decided", unit, UNMATCHED) as folder, (folder / UNMATCHED).open() as listed:
         return {(place["file"], place["row"]) for place in map(json.loads, listed)}
+
+
+def first_unmatched(build: Build, unit: str, most: int) -> tuple[str, ...]:
+    """`list.jsonl row 2` for the first decisions that match no document."""
+    with build.opened("decided", unit, UNMATCHED) as folder, (folder / UNMATCHED).open() as listed:
+        return tuple(f"{place['file']} row {place['row']:,}" for place in map(json.loads, islice(listed, most)))
 
 
 STAGE = Stage(

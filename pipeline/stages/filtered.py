@@ -10,8 +10,9 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.stage import every
 from corpusmill.report.filtering import DecisionsFound, DroppedExample, FilterSummary, StepFound
 from corpusmill.stages.answered import GONE, GONE_BYTES, SAMPLES, dropped_by_reason
+from corpusmill.stages.decided import first_unmatched
 
-EXAMPLES = 5  # of a reason
+EXAMPLES = 5  # of a reason, and of rows without a document
 STAGES = ("filter", "refine")
 
 
@@ -40,14 +41,20 @@ def filtered(build: Build) -> FilterSummary | None:
         failed=dict(sorted(dropped_by_reason(totals, "failed_").items())),
         reasons=tuple(sorted(reasons, key=lambda row: (-row.documents, row.reason))),
         examples=tuple(_examples(build)),
-        decisions=tuple(
-            DecisionsFound(
-                name=name,
-                decisions=build.receipt("decisions", name).counts["decisions"],
-                unmatched=build.receipt("decided", name).counts["unmatched"],
-            )
-            for name in build.units("decided")
-        ),
+        decisions=decisions_found(build),
+    )
+
+
+def decisions_found(build: Build) -> tuple[DecisionsFound, ...]:
+    """How many rows of each list match a document, and the first that do not."""
+    return tuple(
+        DecisionsFound(
+            name=name,
+            decisions=build.receipt("decisions", name).counts["decisions"],
+            unmatched=build.receipt("decided", name).counts["unmatched"],
+            unmatched_places=first_unmatched(build, name, EXAMPLES),
+        )
+        for name in build.units("decided")
     )
 
 

@@ -20,7 +20,7 @@ from corpusmill.stages.decisions import decisions_called
 from corpusmill.stages.parts import FilePlace, lines_before_settings, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -109,14 +109,21 @@ def find_decisions(
     """
     import numpy as np
 
+    by_id = isinstance(decisions_called(build, name)[0].key, str)
+    places = decisions.find(document_keys(text, place, by_id=by_id))
+    if by_id:
+        places[np.diff(text.document_ids().ends, prepend=np.uint64(0)) == 0] = -1  # without an id
+    return places
+
+
+def document_keys(text: TextShard, place: Callable[[int], FilePlace], *, by_id: bool) -> Iterator[bytes]:
+    """What is hashed of each document of a text shard: its id (b"" without one), or its file and line."""
     from corpusmill.steps.decisions import key_of_id, key_of_line
 
-    if isinstance(decisions_called(build, name)[0].key, str):
+    if by_id:
         ids = text.document_ids()
-        places = decisions.find(key_of_id(ids[ordinal]) for ordinal in range(text.documents))
-        places[np.diff(ids.ends, prepend=np.uint64(0)) == 0] = -1  # without an id
-        return places
-    return decisions.find(key_of_line(file, line + 1) for file, line in map(place, range(text.documents)))
+        return (key_of_id(ids[ordinal]) for ordinal in range(text.documents))
+    return (key_of_line(file, line + 1) for file, line in map(place, range(text.documents)))
 
 
 def recount_left_out(_build: Build, _unit: str, folder: Path) -> Recount:

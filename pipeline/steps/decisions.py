@@ -130,7 +130,12 @@ def _key(values: Sequence[Any], file: str, row: int, *, from_text: bool) -> byte
         got = ", ".join("no value" if value in (MISSING, None, "") else type(value).__name__ for value in values)
         expected = "an id: a text or an integer" if len(values) == 1 else "a file's name and the number of a line"
         raise _unusable("a decision has no key", file, row, expected, got)
-    return key_of_id(str(whole[0])) if len(whole) == 1 else key_of_line(str(whole[0]), int(whole[1]))
+    return key_of((str(whole[0]), *map(int, whole[1:])))
+
+
+def key_of(key: Sequence[str | int]) -> bytes:
+    """What is hashed of an id, or of a file and a line."""
+    return key_of_id(str(key[0])) if len(key) == 1 else key_of_line(str(key[0]), int(key[1]))
 
 
 def key_of_id(identity: str) -> bytes:

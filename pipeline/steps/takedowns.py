@@ -137,6 +137,12 @@ def _logged(content: bytes, log: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def keys_in_log(forget: ForgetConfig, log: Path) -> set[Key]:
+    """The documents that the log says are gone, by the list's key; rows with another key are left out."""
+    columns = _columns(forget)
+    return {tuple(row[column] for column in columns) for row in read_log(log) if row.keys() >= set(columns)}
+
+
 def _columns(forget: ForgetConfig) -> tuple[str, ...]:
     return forget.decisions().columns
 

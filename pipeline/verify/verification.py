@@ -18,9 +18,10 @@ from corpusmill.ledger import RECEIPT_NAME, Receipt
 from corpusmill.ledger.cached import growing
 from corpusmill.report.figures import counted
 from corpusmill.sources.plan import Plan
+from corpusmill.stages.filtered import decisions_found
 from corpusmill.verify.destinations import check_destination
 from corpusmill.verify.exports import check_manifests, verify_outputs
-from corpusmill.verify.finding import DAMAGE, Finding, difference, finding_of
+from corpusmill.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
 from corpusmill.verify.forgotten import check_forgotten
 from corpusmill.verify.receipts import check_accounts, check_files
 from corpusmill.verify.steps import StepFolder, find_steps, open_folder
@@ -30,7 +31,8 @@ from corpusmill.verify.steps import StepFolder, find_steps, open_folder
 class Verification:
     """What was re-read, and all findings, in the order of the steps.
 
-    `given_back`: files that were removed because no step needs them any more (engine/reclaim.py).
+    `given_back`: files that were removed because no step needs them any more (engine/reclaim.py). `lists`: how many
+    rows of the list of `forget` and of each file of decisions match a document.
     """
 
     steps: int
@@ -38,6 +40,7 @@ class Verification:
     read_bytes: int
     findings: tuple[Finding, ...]
     given_back: int = 0
+    lists: tuple[str, ...] = ()
 
 
 @growing()
@@ -54,7 +57,15 @@ def verify_build(build: Build, *, workers: int = 1) -> Verification:
     files, read_bytes, gone = (
         sum(counts) for counts in zip(*((part.files, part.read_bytes, part.given_back) for part in parts), strict=True)
     )
-    return Verification(len(steps), files, read_bytes, tuple(findings), gone)
+    return Verification(len(steps), files, read_bytes, tuple(findings), gone, _lists(build))
+
+
+def _lists(build: Build) -> tuple[str, ...]:
+    """What matched, of each list whose steps are intact; the others are findings."""
+    try:
+        return tuple(f"{found.name}: {found.matched_text()}" for found in decisions_found(build))
+    except (*ELSEWHERE, *DAMAGE):
+        return ()
 
 
 def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]:
@@ -139,8 +150,8 @@ def render(verification: Verification, *, of: str = "step", next_step: str | Non
     if verification.given_back:
         read += f"; {counted(verification.given_back, 'file')} freed (reclaim: eager)"
     if not verification.findings:
-        return f"{read}; no errors found"
-    lines = [f"{read}; {len(verification.findings):,} findings"]
+        return "\n".join([f"{read}; no errors found", *verification.lists])
+    lines = [f"{read}; {len(verification.findings):,} findings", *verification.lists]
     for number, finding in enumerate(verification.findings, start=1):
         lines += [
             "",

@@ -286,3 +286,23 @@ def test_source_that_cannot_be_read_is_a_reason_not_to_build(tmp_path: Path) -> 
     with pytest.raises(CorruptDataError, match=r"b\.jsonl\.zst"):
         build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "corpus")]}), workers=1)
     assert not [*(tmp_path / "work").rglob("index")]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_check_says_how_many_lines_have_the_id_field_and_refuses_one_that_none_has(kind: str, tmp_path: Path) -> None:
+    rows = [{"text": text, "doc_id": number} for number, text in enumerate(make_documents(3, seed=1))]
+    rows[1]["doc_id"] = None
+    (tmp_path / "corpus").mkdir()
+    if kind == "jsonl":
+        (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "corpus" / "a.parquet")
+    source = {"paths": [str(tmp_path / "corpus")]}
+    assert "2 of 3 lines read have doc_id" in check_dataset(config(tmp_path, source={**source, "id_field": "doc_id"}))
+    assert "0 of 3 lines read have id;" in check_dataset(config(tmp_path, source=source))
+    (tmp_path / "list.jsonl").write_text('{"id": "1"}\n')
+    forget = {"path": str(tmp_path / "list.jsonl"), "copies": "keep"}
+    for changes in ({"source": {**source, "id_field": "document"}}, {"source": source, "forget": forget}):
+        with pytest.raises(SourceError, match="0 of 3 lines have") as caught:
+            check_dataset(config(tmp_path, **changes))
+        assert "doc_id in 67%" in str(caught.value)

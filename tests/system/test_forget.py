@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
+from corpusmill.commands import app
 from corpusmill.config import check_config
-from corpusmill.errors import ConfigError, CorruptDataError
-from corpusmill.forgetting.purge import purge
+from corpusmill.errors import ConfigError, CorruptDataError, PermanentError
+from corpusmill.forgetting.purge import purge, render_purge
 from corpusmill.forgetting.remains import search_for
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.lineage import locate
 from corpusmill.lineage.facts import DroppedLine
 from corpusmill.stages import filtering
+from corpusmill.stages.decided import UnmatchedDecisionsError
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.summarize import summarize
 from corpusmill.stages.tokenize import configured_tokenizer
@@ -116,18 +120,68 @@ def test_another_id_runs_steps_again_of_the_shard_that_holds_it_alone(tmp_path: 
     }
 
 
-def test_ids_that_nobody_has_change_no_byte_and_are_counted(tmp_path: Path) -> None:
+def test_list_that_matches_no_document_is_no_success_of_build_purge_or_verify(tmp_path: Path) -> None:
     write_sources(tmp_path)
     build(settings(tmp_path))
     before = outputs(tmp_path)
     write_list(tmp_path, {"id": "nobody"}, {"id": "no one"})
-    of = build(settings(tmp_path, "also"))
+    config = settings(tmp_path, "also")
+    with pytest.raises(UnmatchedDecisionsError, match="2 of 2 rows of the list to forget match no document") as caught:
+        build(config)
+    assert "list.jsonl, row 1\n" in str(caught.value)
     assert outputs(tmp_path) == before
+    planned = open_build(plan_dataset(config))
+    assert verify_build(planned).findings
+    with pytest.raises(PermanentError):
+        purge(planned)
+
+
+def test_rows_that_match_and_rows_that_do_not_are_named_by_report_purge_and_verify(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "nobody"}, {"id": "0-5"}, {"id": "no one"})
+    of = build(settings(tmp_path, "also"))
     filtered = summarize(of).filtered
     assert filtered is not None
-    assert [(decision.name, decision.decisions, decision.unmatched) for decision in filtered.decisions] == [
-        ("forgotten", 2, 2)
-    ]
+    expected = "1 of 3 rows match a document; not list.jsonl row 1, list.jsonl row 3"
+    assert [found.matched_text() for found in filtered.decisions] == [expected]
+    verification = verify_build(of)
+    assert (verification.findings, verification.lists) == ((), (f"forgotten: {expected}",))
+    assert f"list: {expected}" in render_purge(purge(of))
+
+
+def test_list_whose_documents_have_left_the_sources_since_is_no_error(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "1-3"})
+    build(settings(tmp_path, "keep"))
+    (tmp_path / "corpus" / "part1.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows_of(1) if row["id"] != "1-3")
+    )
+    assert build(settings(tmp_path, "keep")).receipt("decided", "forgotten").counts["unmatched"] == 1
+
+
+def test_estimate_of_a_sample_without_the_listed_documents_is_no_error(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "nobody"})
+    assert estimate_dataset(settings(tmp_path, "keep")).tokens > 0
+
+
+def test_forget_says_which_ids_match_and_fails_if_none_does(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    write_list(tmp_path, {"id": "0-5"})
+    values = settings(tmp_path, "keep").model_dump(mode="json", exclude_none=True)
+    (tmp_path / "tiny.yaml").write_text(json.dumps(values))
+
+    def forget(*ids: str) -> tuple[int, str]:
+        (tmp_path / "ids.txt").write_text("\n".join(ids))
+        done = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt")])
+        return done.exit_code, done.output.splitlines()[-1]
+
+    assert forget("1-2") == (0, "the next build says which of them match a document")
+    build(settings(tmp_path, "keep"))
+    assert forget("3", "4") == (1, "0 of 2 match a document of the last build; not 3, 4")
+    assert forget("3", "2-7") == (0, "1 of 2 match a document of the last build; not 3")
+    assert forget("1-2", "0-5") == (0, "2 of 2 match a document of the last build")
+    assert forget() == (1, "0 of 0 match a document of the last build")
 
 
 def test_log_names_no_document_that_the_sources_do_not_have(tmp_path: Path) -> None:
