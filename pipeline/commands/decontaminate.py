@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from corpusmill.decontamination.files import Benchmark
     from corpusmill.decontamination.items import Fields
 
+SHOWN = 10
+
 
 @command(STEPS, "decontaminate data --benchmark items.jsonl --hits hits.jsonl")
 def decontaminate(
@@ -41,12 +43,13 @@ def decontaminate(
     """Find benchmark items in JSON lines, whole or in part, slightly reworded or re-wrapped."""
     from corpusmill.builds.apart import require_apart
     from corpusmill.config import absolute_here
-    from corpusmill.decontamination.decide import threshold_of
+    from corpusmill.decontamination.decide import threshold_of, undecidable_items
     from corpusmill.decontamination.files import is_hits, read_benchmark, search_files
     from corpusmill.decontamination.items import Fields
     from corpusmill.decontamination.search import Searcher
     from corpusmill.decontamination.seeds import build_seeds
     from corpusmill.in_order.rejected import RejectedLines, rejected_beside
+    from corpusmill.report.figures import counted
 
     fields = Fields(question_field, answer_field, passage_field)
     benchmarks = [_benchmark(argument, fields, endpoint_url) for argument in benchmark]
@@ -59,6 +62,7 @@ def decontaminate(
     items = [item for benchmark in benchmarks for item in read_benchmark(benchmark, benchmark.files())[0]]
     wanted = threshold_of(threshold)
     seeds, entries = build_seeds(items, seed_words)
+    undecidable = undecidable_items(seeds, entries, wanted)
     searched = search_files(
         inputs,
         hits,
@@ -71,9 +75,10 @@ def decontaminate(
     )
     for name in (benchmark.name for benchmark in benchmarks):
         hits_of_item = {item: count for (hit, item), count in searched.hits.items() if hit == name}
-        items_of_name = sum(item.benchmark == name for item in items)
-        items_hit, hit_count = len(hits_of_item), sum(hits_of_item.values())
-        typer.echo(f"{name}: {items_hit:,} of {items_of_name:,} items found, {hit_count:,} hits")
+        searchable = sum(item.benchmark == name for item in items) - len(undecidable.get(name, ()))
+        found = f"{len(hits_of_item):,} found of {searchable:,} that can be searched"
+        hit_count = counted(sum(hits_of_item.values()), "hit")
+        typer.echo(f"{name}: {found}{_not_searched(undecidable.get(name, []))}; {hit_count}")
     typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents contain items; {hits}")
     options.print_rejected(rejected)
 
@@ -109,6 +114,13 @@ def benchmarks(
         if save:
             save_files(benchmark_files, save / fact.name, benchmark.endpoint_url)
             typer.echo(f"  saved as {save / fact.name}")
+
+
+def _not_searched(items: list[str]) -> str:
+    """`; 3 cannot: 4, 17, 20 (too short or too common)`; empty for no items."""
+    more = ", ..." if len(items) > SHOWN else ""
+    names = visible(", ".join(items[:SHOWN]))
+    return f"; {len(items):,} cannot: {names}{more} (too short or too common)" if items else ""
 
 
 def _require_names_of_their_own(benchmarks: list[Benchmark]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.decontamination.cover import ALONE, LONG_ANSWER, RAREST, cover_window
-from corpusmill.decontamination.seeds import IN_PHRASE, Seeds
+from corpusmill.decontamination.seeds import IN_PHRASE, Entry, Seeds
 from corpusmill.decontamination.text_words import Words
 from corpusmill.errors import ConfigError
 from corpusmill.kernels import inlined, kernel
@@ -67,18 +70,34 @@ def rules_of(threshold: str | float) -> NDArray[np.float64]:
     return np.array(((WEIGHED, LEAST_TELLING, threshold),) if isinstance(threshold, float) else RULES[threshold])
 
 
-def too_little(seeds: Seeds, margin: float = 0.0) -> NDArray[np.bool_]:
+def undecidable_items(seeds: Seeds, entries: Sequence[Entry], threshold: str | float) -> dict[str, list[str]]:
+    """{benchmark: its items that no search finds: neither question and answer nor the passage is long and rare enough}.
+
+    `entries` as `build_seeds` returns them: the passage of an item follows it.
+    """
+    little = too_little(seeds, threshold)
+    undecidable: dict[str, list[str]] = defaultdict(list)
+    for entry, after in zip_longest(entries, entries[1:]):
+        if entry.part == "item" and little[entry.sequence]:
+            has_passage = after is not None and after.part == "passage" and not little[after.sequence]
+            undecidable[entry.benchmark] += [] if has_passage else [entry.item]
+    return undecidable
+
+
+def too_little(seeds: Seeds, threshold: str | float = "default", margin: float = 0.0) -> NDArray[np.bool_]:
     """bool (sequences,): those of which not even a copy is a hit, because they are too short or too common.
 
     `margin`: added to the weight that a sequence must have.
     """
+    rules = rules_of(threshold)
+    least = float(rules[rules[:, 0] == WEIGHED, 1].min())
     telling = (seeds.weights[:, ALONE] * np.minimum(1, VARIANTS * seeds.weights[:, RAREST])).astype(np.float64)
     ends = np.concatenate([np.zeros(1), np.cumsum(telling)])
     words = np.concatenate([np.zeros(1, np.int64), np.cumsum(seeds.weights[:, RAREST] > 0)])
     first, end = seeds.bounds[:-1].astype(np.int64), seeds.bounds[1:].astype(np.int64)
     behind = first + seeds.questions.astype(np.int64)
     short = words[end] - words[first] < np.where(words[behind] == words[first], LONG_ANSWER, LEAST_WORDS)
-    little: NDArray[np.bool_] = short | (ends[end] - ends[first] < RULES["default"][0][1] + margin)
+    little: NDArray[np.bool_] = short | (ends[end] - ends[first] < least + margin)
     return little
 
 

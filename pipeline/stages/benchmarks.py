@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +52,7 @@ def index_benchmarks(
     config: DatasetConfig, files: list[list[StoredFile]]
 ) -> tuple[Seeds, list[Entry], list[BenchmarkFacts]]:
     """Read the configured benchmarks from their files, and index them all."""
-    from corpusmill.decontamination.decide import too_little
+    from corpusmill.decontamination.decide import threshold_of, undecidable_items
     from corpusmill.decontamination.files import read_benchmark
     from corpusmill.decontamination.seeds import build_seeds
 
@@ -64,12 +63,8 @@ def index_benchmarks(
         items += of_files
         read.append((benchmark.name, sha256, len(of_files)))
     seeds, entries = build_seeds(items, config.decontamination.seed_words)
-    little = too_little(seeds)
-    undecidable: dict[str, list[str]] = defaultdict(list)
-    for entry in entries:
-        if entry.part == "item" and little[entry.sequence]:
-            undecidable[entry.benchmark].append(entry.item)
-    facts = [BenchmarkFacts(name, sha256, count, tuple(undecidable[name])) for name, sha256, count in read]
+    undecidable = undecidable_items(seeds, entries, threshold_of(config.decontamination.threshold))
+    facts = [BenchmarkFacts(name, sha256, count, tuple(undecidable.get(name, ()))) for name, sha256, count in read]
     return seeds, entries, facts
 
 
@@ -84,7 +79,8 @@ def _settings(build: Build, _unit: str) -> dict[str, Any]:
     assert wanted is not None
     files = [[[file.name, file.size_bytes, file.identity] for file in files] for files in build.plan.benchmarks or []]
     benchmarks = [benchmark.model_dump(exclude={"path", "endpoint_url"}) for benchmark in wanted.benchmarks]
-    return {"benchmarks": benchmarks, "files": files, "seed_words": wanted.seed_words, "unicode": unidata_version}
+    settings = {"seed_words": wanted.seed_words, "threshold": wanted.threshold, "unicode": unidata_version}
+    return {"benchmarks": benchmarks, "files": files, **settings}
 
 
 def _run(build: Build, _unit: str, folder: Path) -> Outcome:
@@ -99,7 +95,7 @@ def _run(build: Build, _unit: str, folder: Path) -> Outcome:
     seeds, entries, facts = index_benchmarks(build.config, files)
     write_seeds(folder, seeds, entries)
     met, seeds_met = Searcher(seeds).met_alone()
-    little = ~met & too_little(seeds, ROUNDING)
+    little = ~met & too_little(seeds, margin=ROUNDING)
     counts = {
         "items": sum(fact.items for fact in facts),
         "items_indexed": sum(entry.part == "item" for entry in entries),

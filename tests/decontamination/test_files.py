@@ -76,9 +76,27 @@ def test_decontaminate_writes_a_line_for_each_hit(tmp_path: Path) -> None:
         {"benchmark": "items", "item": "q1", **place, "begin": other, "end": other + question - 1, "share": 1.0},
         {"benchmark": "again", "item": "copy", **place, "begin": other, "end": other + question - 1, "share": 1.0},
     ]
-    assert "items: 2 of 2 items found, 2 hits\nagain: 1 of 1 items found, 1 hits\n" in printed
+    assert (
+        "items: 2 found of 2 that can be searched; 2 hits\nagain: 1 found of 1 that can be searched; 1 hit\n" in printed
+    )
     assert "1 of 2 documents contain items" in printed
     assert f"rejected lines: 1 broken_json; see {tmp_path / 'hits.rejected.jsonl'}" in printed
+
+
+def test_decontaminate_counts_items_that_cannot_be_searched_apart(tmp_path: Path) -> None:
+    rows = [
+        {"question": ""},
+        {"id": "capital", "question": "Paris"},
+        {"question": QUESTION},
+        {"question": "?", "passage": OTHER},  # searched by its passage
+        {"question": None, "passage": "too short"},
+    ]
+    (tmp_path / "items.jsonl").write_bytes(lines(*rows))
+    (tmp_path / "data.jsonl").write_bytes(lines({"text": OTHER}))
+    printed = run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--passage-field", "passage",
+                  "--hits", tmp_path / "hits.jsonl")  # fmt: skip
+    cannot = "3 cannot: 1, capital, 5 (too short or too common)"
+    assert f"items: 1 found of 2 that can be searched; {cannot}; 1 hit\n" in printed
 
 
 def test_decontaminate_without_hits_leaves_an_empty_file(tmp_path: Path) -> None:
@@ -158,4 +176,4 @@ def test_decontaminate_two_benchmarks_of_one_name_are_refused(tmp_path: Path) ->
     assert "NAME=" in str(caught.value)
     assert not hits.exists()
     printed = run(tmp_path / "data.jsonl", *first, "--benchmark", f"two={tmp_path / 'two/test.jsonl'}", "--hits", hits)
-    assert "test: 1 of 1 items found, 1 hits\ntwo: 1 of 1 items found, 1 hits\n" in printed
+    assert "test: 1 found of 1 that can be searched; 1 hit\ntwo: 1 found of 1 that can be searched; 1 hit\n" in printed

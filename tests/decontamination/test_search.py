@@ -133,13 +133,18 @@ def test_index_with_a_short_file_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @examples(60)
-@given(st.lists(st.lists(st.sampled_from([*WORDS[:9], "the", "of"]), max_size=25).map(" ".join), max_size=8))
-def test_every_seed_is_met_by_its_item_and_every_item_that_can_be_decided_meets_itself(questions: list[str]) -> None:
+@given(
+    st.lists(st.lists(st.sampled_from([*WORDS[:9], "the", "of"]), max_size=25).map(" ".join), max_size=8),
+    st.sampled_from(["default", "strict", 0.6]),
+)
+def test_every_seed_is_met_by_its_item_and_every_item_that_can_be_decided_meets_itself(
+    questions: list[str], threshold: str | float
+) -> None:
     items = [item(question, answer=question[:20], name=str(at)) for at, question in enumerate(questions)]
     seeds, _ = build_seeds(items, 5)
-    met, seeds_met = Searcher(seeds).met_alone()
+    met, seeds_met = Searcher(seeds, threshold).met_alone()
     assert seeds_met == len(seeds.postings)
-    assert np.array_equal(met, ~too_little(seeds))
+    assert np.array_equal(met, ~too_little(seeds, threshold))
 
 
 def test_index_is_mapped_read_only(tmp_path: Path) -> None:
