@@ -134,7 +134,7 @@ def usually_held(
         Held("decontaminate", TEXT if changes_text else 0.0),
         Held("anchor", anchors) if by_anchors else Held("suffix_array", SUFFIX_ARRAY * deduplicated),
         Held("context", 0.0, exchanged),
-        Held("refine", TEXT if config.steps_before("writeback") else 0.0),
+        Held("refine", TEXT if config.steps_before("writeback") or config.drops_emptied else 0.0),
         Held("tokenize", TOKENS),
         *(Held("scatter", 0.0, shown * records, kind) for kind in kinds),
         *(Held("gather", 0.0, shown * records, kind, kind) for kind in kinds),

@@ -140,6 +140,14 @@ class DatasetConfig(Section):
         return [step for step in self.steps or () if step.before == place]
 
     @property
+    def drops_emptied(self) -> bool:
+        """Whether documents that became empty must be dropped before tokenization: `dedup.drop_empty` where token
+        formats keep documents without tokens. Elsewhere writeback drops them, and no record holds them.
+        """
+        keeps = self.framing.empty_documents != "skip" or self.packing.empty_documents == "keep"
+        return self.dedup.drop_empty and keeps
+
+    @property
     def wants_windows(self) -> bool:
         """Whether deduplication lists repeated windows, not only repeated bytes: to keep whole copies, or to tell which
         text is lost with a document that a step drops after deduplication.

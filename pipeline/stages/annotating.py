@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.stages.decontaminate import HIT_DOCUMENTS, HITS
+from corpusmill.stages.joined import LEFT_OUT
 from corpusmill.stages.union import CUT_RANGES, REFERENCE_RANGES, cuts_stage
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def hits_of(build: Build, shard: str, text: TextShard, ranges: NDArray[np.uint64
     if not annotates_hits(build):
         return {}
     folder = build.folder("decontaminate", shard)
-    documents = np.fromfile(folder / HIT_DOCUMENTS, "<u8").tolist()
+    documents = _places_left(build, shard, np.fromfile(folder / HIT_DOCUMENTS, "<u8").astype(np.int64)).tolist()
     if build.config.dedup.mode != "remove":
         ranges = ranges[:0]
     removed = np.concatenate([np.zeros(1, np.int64), np.cumsum((ranges[:, 1] - ranges[:, 0]).astype(np.int64))])
@@ -67,12 +68,26 @@ def hits_of(build: Build, shard: str, text: TextShard, ranges: NDArray[np.uint64
     hits: Hits = {}
     with (folder / HITS).open("rb") as rows:
         for document, row in zip(documents, map(orjson.loads, rows), strict=True):
+            if document < 0:
+                continue
             start = int(text.offsets[document]) + 1
             before = removed_before(start)
             begin, end = (place - removed_before(start + place) + before for place in (row["begin"], row["end"]))
             about = {name: row[name] for name in ("benchmark", "item", "part")}
             hits.setdefault(document, []).append({**about, "begin": begin, "end": end, "share": row["share"]})
     return hits
+
+
+def _places_left(build: Build, shard: str, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ordinals in the final text shard of documents of the one that was searched; -1 for those that were dropped
+    since, as emptied.
+    """
+    import numpy as np
+
+    if not build.units("refine"):
+        return documents
+    gone = np.fromfile(build.folder("refine", shard) / LEFT_OUT, "<u8").astype(np.int64)
+    return np.where(np.isin(documents, gone), -1, documents - np.searchsorted(gone, documents))
 
 
 def hits_column() -> Any:
@@ -89,7 +104,7 @@ def expected_annotations(build: Build, shard: str, text: TextShard) -> ContentSu
     from corpusmill.dedup.annotations import tally_of
     from corpusmill.dedup.ranges import read_ranges
 
-    cut = read_ranges(build.folder("union", shard) / CUT_RANGES)
+    cut = read_ranges(build.folder(cuts_stage(build), shard) / CUT_RANGES)
     tally = NOTHING
     if build.config.dedup.mode == "annotate":
         tally += tally_of(_expected_ranges(build, shard, text, cut), int(shard))
@@ -128,7 +143,10 @@ def _expected_hits(build: Build, shard: str, text: TextShard, removed: NDArray[n
     with (build.folder("decontaminate", shard) / HITS).open("rb") as rows:
         for row in map(orjson.loads, rows):
             source = sources[row["file"]]
-            document = source.first_document + int(np.searchsorted(source.line_numbers, np.uint64(row["line"] - 1)))
+            place = int(np.searchsorted(source.line_numbers, np.uint64(row["line"] - 1)))
+            if source.line_numbers[place : place + 1].tolist() != [row["line"] - 1]:
+                continue  # the document was dropped before
+            document = source.first_document + place
             origin = int(text.offsets[document]) + 1
             stays = np.ones(len(text.document_bytes(document)), np.bool_)
             low, high = np.searchsorted(removed[:, 0], [origin, origin + len(stays)])

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DROPPED, ATTRIBUTES, SAMPLES = "dropped.jsonl", "attributes.jsonl", "samples.jsonl"
 GONE, GONE_BYTES = "dropped_", "text_bytes_dropped_"  # counts by reason
 TO_FORGET = {FORGOTTEN, COPY}  # reasons for which only a document's place is written
+EMPTIED = "emptied"  # the reason of documents of which deduplication or steps left nothing
 SAMPLES_OF_A_REASON = 20  # per shard
 PREVIEW_CHARACTERS = 300
 
@@ -83,6 +84,7 @@ class Answered:
     `gone`      {ordinal: reason}, ascending, of documents that are dropped without asking the chain
     `passed`    ordinals of documents that are kept without asking the chain
     `place`     of a document, by its ordinal
+    `drops_emptied`    documents of which the chain leaves nothing are dropped
 
     Afterwards `dropped` and `rewritten` have the ordinals of dropped documents, and of those with a new text.
     """
@@ -95,12 +97,13 @@ class Answered:
         *,
         gone: Mapping[int, str] | None = None,
         passed: Container[int] = (),
+        drops_emptied: bool = False,
     ) -> None:
         self.dropped: list[int] = []
         self.rewritten: list[int] = []
         self._text, self._ids, self._chain = text, text.document_ids(), chain
         self._place_of = place
-        self._gone, self._passed = gone or {}, passed
+        self._gone, self._passed, self._drops_emptied = gone or {}, passed, drops_emptied
         self._reasons: Counter[str] = Counter()
         self._reason_bytes: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
@@ -131,6 +134,8 @@ class Answered:
                 outcomes = self._chain.outcomes(
                     batch.taken(np.array(asked, np.int64) - first), twice=number % TWICE == 0
                 )
+                if self._drops_emptied:
+                    outcomes.drop([place for place, text in outcomes.texts.items() if not text], EMPTIED)
                 left_out = {ordinal: self._gone[ordinal] for ordinal in range(first, last) if ordinal in self._gone}
                 left_out |= {asked[place]: reason for place, reason in outcomes.dropped.items()}
                 left_out = dict(sorted(left_out.items()))

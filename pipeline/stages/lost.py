@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def _units(build: Build) -> list[str]:
-    return build.units("refine") if build.config.dedup.mode == "remove" else []
+    late = build.config.dedup.mode == "remove" and build.config.steps_before("writeback")
+    return build.units("refine") if late else []
 
 
 def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:

@@ -1,12 +1,14 @@
-"""Refine: runs the steps `before: writeback` on the deduplicated text; documents/ and tokens are made of the result.
+"""Refine: runs the steps `before: writeback` on the deduplicated text, and drops emptied documents for formats that
+would keep them; documents/ and tokens are made of the result.
 
     tokenized, offset, ...   a text shard: documents that no step changed as dedup read them, duplicates and all
     cut_ranges               the duplicate ranges of these, as union writes them; the texts of the others have none
     left_out                 uint64 LE: the ordinals, in the input shard, of dropped documents, ascending
 
 Later stages read this text and these ranges instead of union's, and lines that no step touched keep their bytes.
-Documents that dedup emptied are not passed to steps; `dedup.drop_empty` decides about them. A document dropped here may
-have been the kept copy of text that was removed elsewhere: `lost` counts that.
+Documents that dedup emptied are not passed to steps. With `dedup.drop_empty` writeback drops them, and those of which
+steps or decontamination left nothing; they are dropped here where token formats would keep them. A document that a step
+drops here may have been the kept copy of text that was removed elsewhere: `lost` counts that.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.answered import (
+    EMPTIED,
     GONE_BYTES,
     account_checks,
     dropped_by_reason,
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def _units(build: Build) -> list[str]:
-    return build.units("index") if build.config.steps_before("writeback") else []
+    return build.units("index") if build.config.steps_before("writeback") or build.config.drops_emptied else []
 
 
 def _deduplicated(build: Build) -> bool:
@@ -53,7 +56,9 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
 
 
 def _settings(build: Build, shard: str) -> dict[str, Any]:
-    own = {"mode": build.config.dedup.mode}
+    own: dict[str, Any] = {"mode": build.config.dedup.mode}
+    if build.config.drops_emptied:
+        own["drops_emptied"] = True
     return {**step_settings(build, "writeback"), **own, **lines_before_settings(build, shard)}
 
 
@@ -71,10 +76,15 @@ def _run(build: StepView, shard: str, folder: Path) -> Outcome:
         ranges = read_ranges(build.folder("union", shard) / CUT_RANGES)
     removed = removed_bytes(text, ranges)
     bounds = text.bounds(0, text.documents)
-    emptied = np.flatnonzero((removed > 0) & (removed == np.diff(bounds).astype(np.int64) - 1))
+    left = np.diff(bounds).astype(np.int64) - 1 - removed
+    emptied = np.flatnonzero((removed > 0) & (left == 0)).tolist()
     place = places_of(build, shard, text, build.settings.get("lines_before", {}))
     chain = Chain(*steps_before(build, "writeback"))
-    answered = Answered(text, chain, place, passed=frozenset(emptied.tolist()))
+    if build.config.drops_emptied:
+        emptied = sorted({*emptied, *text.rewritten[left[text.rewritten] == 0].tolist()})
+        answered = Answered(text, chain, place, gone=dict.fromkeys(emptied, EMPTIED), drops_emptied=True)
+    else:
+        answered = Answered(text, chain, place, passed=frozenset(emptied))
 
     def read(ids: DocumentIds, first: int, last: int) -> Batch:
         kept, kept_bounds = remove_ranges_from(text.text, text.offsets, ranges, first, last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,13 @@ class Outcomes:
     texts: dict[int, bytes] = field(default_factory=dict)
     attributes: dict[int, dict[str, bytes]] = field(default_factory=dict)
     failed: Counter[str] = field(default_factory=Counter)
+
+    def drop(self, documents: Iterable[int], reason: str) -> None:
+        """Drop documents, and what was changed of them."""
+        for document in documents:
+            self.dropped[document] = reason
+            self.texts.pop(document, None)
+            self.attributes.pop(document, None)
 
 
 class Chain:

@@ -11,6 +11,7 @@ import pytest
 
 from corpusmill.errors import BalanceError, ConfigError
 from corpusmill.stages import writeback
+from corpusmill.stages.summarize import summarize
 from corpusmill.verify import verify_build
 from tests.system.test_decontamination import (
     HITS,
@@ -87,16 +88,22 @@ def test_hits_of_text_that_is_removed_in_part_name_what_is_left_of_it(tmp_path: 
     assert len(text) < len(shared)
 
 
-def test_hits_of_a_document_that_is_dropped_as_empty_go_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty_documents", ["skip", "eod"])
+def test_hits_of_a_document_that_is_dropped_as_empty_go_with_it(empty_documents: str, tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     folder.mkdir()
-    rows = [{"id": "0", "text": f"before {QUESTION}"}, {"id": "1", "text": QUESTION}]
+    rows = [{"id": "0", "text": f"before {QUESTION}"}, {"id": "1", "text": QUESTION}, {"id": "2", "text": OTHER}]
     (folder / "part.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     dedup = {**REMOVE, "drop_empty": True}
-    of = build(decontaminated(tmp_path, write_benchmark(tmp_path, "both", QUESTION), action="annotate", dedup=dedup))
-    (row,) = rows_of(outputs(tmp_path), tmp_path).values()
-    assert [hit["item"] for hit in row["contamination"]] == ["both/0"]
-    assert of.total("decontaminate", "hits") == 2
+    benchmark, framing = write_benchmark(tmp_path, "both", QUESTION, OTHER), {"empty_documents": empty_documents}
+    of = build(decontaminated(tmp_path, benchmark, action="annotate", dedup=dedup, framing=framing))
+    rows_written = rows_of(outputs(tmp_path), tmp_path)
+    hits = {number: [hit["item"] for hit in row["contamination"]] for number, row in rows_written.items()}
+    assert hits == {"0": ["both/0"], "2": ["both/1"]}
+    (hit,) = rows_written["2"]["contamination"]
+    assert (hit["begin"], hit["end"]) == (0, len(OTHER) - 1)
+    assert of.total("decontaminate", "hits") == 3
+    assert all(check.ok for check in summarize(of).checks)
 
 
 @pytest.mark.parametrize(
