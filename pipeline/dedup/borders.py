@@ -109,14 +109,14 @@ def match_borders(
 
 
 def count_repeated(
-    shared: Sections, settled: Sections, answered: Sequence[Sections], partition: int
+    shared: Sections, settled: Sections, answered: Sequence[Sections], partition: int, first_shard: int = 0
 ) -> list[RepeatedWindow]:
-    """The windows that this partition repeats most."""
+    """The windows that this partition repeats most; `first_shard`: the dataset's, behind those of references."""
     crowds = read_crowds(shared)
     offsets = settled.whole(OFFSETS).tolist()
     answers = [answer.read(WINDOW_DIGESTS, partition, columns=3) for answer in answered]
     joined = np.concatenate(answers) if answers else np.empty((0, 3), np.uint64)
-    return most_repeated(offsets, all_windows(crowds, offsets, len(answered)), joined)
+    return most_repeated(offsets, all_windows(crowds, offsets, len(answered)), joined, first_shard)
 
 
 def _by_shard(rows: list[Ranges], shards: int) -> list[Ranges]:

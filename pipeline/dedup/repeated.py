@@ -4,6 +4,9 @@ Only the largest groups of equal k-grams are examined. In each, a sample of its 
 anchor windows of L bytes agree most; there, the most common content of all its windows is counted by digests. A run of
 short period has one anchor, so it counts once. The first pass over the texts (exchange.py) digests the sample, the
 second all windows at the chosen offset.
+
+With references, only strings that the dataset has are listed, by their first place in it: `first_shard` is the
+dataset's first shard, and all before it are of references.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _OFFSETS = 9
 
 @dataclass(frozen=True)
 class RepeatedWindow:
-    """A window of L bytes that occurs `count` times, and where its first occurrence begins."""
+    """A window of L bytes that occurs `count` times, and where its first occurrence in the dataset begins."""
 
     count: int
     shard: int
@@ -73,13 +76,17 @@ class Windows:
         placed[self._order()] = answers
         return placed
 
-    def most_common(self, crowd: int, offset: int, own: NDArray[np.uint64]) -> RepeatedWindow:
-        """The most common content of a crowd's windows at an offset, as its first occurrence; `own`: in_place."""
+    def most_common(self, crowd: int, offset: int, own: NDArray[np.uint64], first_shard: int = 0) -> RepeatedWindow:
+        """The most common content of a crowd's windows at an offset that a shard from `first_shard` on has, as its
+        first occurrence there; `own`: in_place.
+        """
         chosen = np.flatnonzero((self.crowds == crowd) & (self.offsets == offset))
-        if not len(chosen):
+        listed = chosen[self.shards[chosen] >= first_shard]
+        if not len(listed):
             return RepeatedWindow(0, 0, 0)
-        _, first, counts = np.unique(own[chosen, 0], return_index=True, return_counts=True)
-        example = chosen[int(first[np.argmax(counts)])]
+        hashes, counts = np.unique(own[chosen, 0], return_counts=True)
+        of_listed, first = np.unique(own[listed, 0], return_index=True)
+        example = listed[int(first[np.argmax(counts[np.searchsorted(hashes, of_listed)])])]
         count = int((own[chosen, 1:] == own[example, 1:]).all(axis=1).sum())
         return RepeatedWindow(count, int(self.shards[example]), int(self.starts[example]))
 
@@ -87,17 +94,22 @@ class Windows:
         return np.lexsort((self.starts, self.shards))
 
 
-def largest_groups(candidates: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.uint64]]:
+def largest_groups(candidates: Sequence[NDArray[np.uint64]], first_shard: int = 0) -> list[NDArray[np.uint64]]:
     """The anchors of at most LISTED groups, the largest first: uint64 (n, 2), shard and place, in dataset order.
 
     candidates      per shard uint64 (n, 2): place, group, in text order (match_kernels.find_groups)
+    first_shard     groups without an anchor in a shard from this on are left out
     """
     groups = 1 + max((int(rows[:, 1].max()) for rows in candidates if len(rows)), default=-1)
     sizes = np.zeros(groups, np.int64)
     for rows in candidates:
         sizes += np.bincount(rows[:, 1].view(np.int64), minlength=groups)
+    listed = np.zeros(groups, np.bool_)
+    for rows in candidates[first_shard:]:
+        listed[rows[:, 1].view(np.int64)] = True
     crowds = []
-    for group in np.argsort(sizes, kind="stable")[::-1][:LISTED].tolist():
+    by_size = np.argsort(sizes, kind="stable")[::-1]
+    for group in by_size[listed[by_size]][:LISTED].tolist():
         of_shards = [rows[rows[:, 1] == np.uint64(group), 0] for rows in candidates]
         shards = np.repeat(np.arange(len(of_shards), dtype=np.uint64), [len(places) for places in of_shards])
         crowds.append(np.column_stack([shards, np.concatenate(of_shards)]))
@@ -143,10 +155,12 @@ def best_offsets(crowds: Sequence[Crowd], windows: Windows, answers: NDArray[np.
     return [-max(of_crowd)[1] for of_crowd in counts]
 
 
-def most_repeated(offsets: Sequence[int], windows: Windows, answers: NDArray[np.uint64]) -> list[RepeatedWindow]:
-    """The windows that occur more than once, the most frequent first."""
+def most_repeated(
+    offsets: Sequence[int], windows: Windows, answers: NDArray[np.uint64], first_shard: int = 0
+) -> list[RepeatedWindow]:
+    """The windows that occur more than once, the most frequent first; see most_common."""
     own = windows.in_place(answers)
-    windows_found = [windows.most_common(number, offset, own) for number, offset in enumerate(offsets)]
+    windows_found = [windows.most_common(number, offset, own, first_shard) for number, offset in enumerate(offsets)]
     return sorted(
         (window for window in windows_found if window.count > 1),
         key=lambda window: (-window.count, window.shard, window.position),

@@ -49,9 +49,17 @@ def random_key() -> np.uint64:
 
 
 def share(
-    shards: Sequence[AnchorSlices], partition: int, partitions: int, minimum_bytes: int, folder: Path
+    shards: Sequence[AnchorSlices],
+    partition: int,
+    partitions: int,
+    minimum_bytes: int,
+    folder: Path,
+    *,
+    first_shard: int = 0,
 ) -> dict[str, int]:
-    """Write a partition's requests to every shard; returns counts: anchors, candidates."""
+    """Write a partition's requests to every shard; returns counts: anchors, candidates. `first_shard`: the dataset's,
+    behind those of references.
+    """
     if len(shards) > MOST_SHARDS:
         raise ConfigError("too many shards to match", expected=f"at most {MOST_SHARDS:,}", got=f"{len(shards):,}")
     first, last = partition_buckets(partition, partitions)
@@ -71,7 +79,7 @@ def share(
         starts[:, number] = anchors.starts[first : last + 1] - begin
     candidates = _candidates(rows, starts)
     del rows
-    write_crowds(folder, largest_groups(candidates))
+    write_crowds(folder, largest_groups(candidates, first_shard))
     write_sections(folder, CONTEXTS, [candidate[:, 0] for candidate in candidates])
     write_sections(folder, WINDOWS, sample_windows(read_crowds(Sections(folder)), len(shards)).rows())
     return {"anchors": int((starts[-1] - starts[0]).sum()), "candidates": sum(map(len, candidates))}

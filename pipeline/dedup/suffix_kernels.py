@@ -102,8 +102,9 @@ def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the mar
                     the first (later), or is the first of several (kept)
     referred        uint8 (references, bytes), updated: the same for windows whose first place is in a shard of a lower
                     number, in the row of that number
-    most            int64 (r, 3), updated: count, shard and position of the windows that occur most often; of a longer
-                    string's windows only the first, because all places of the others follow the same byte
+    most            int64 (r, 3), updated: count, and first shard and position in the dataset, of the dataset's windows
+                    that occur most often; of a longer string's windows only the first, because all places of the others
+                    follow the same byte
     Returns the number of marks in `later`.
 
     A heap holds the next suffix of every shard. Equal windows come out together, those of the first shard first; of
@@ -126,6 +127,7 @@ def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the mar
         leader_shard = heap[0]
         leader = heads[leader_shard]
         best_shard, best = leader_shard, leader
+        own_shard, own = shards, np.int64(0)  # the first place outside references
         members = 0
         window = False
         after = -2  # the byte that all places of the window follow; -1: several, or a document's beginning
@@ -143,6 +145,8 @@ def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the mar
             if window:
                 if _byte_before(texts[shard], head) != after:
                     after = -1
+                if references[shard] == references[shards - 1] and (shard, head) < (own_shard, own):
+                    own_shard, own = shard, head
                 if shard < best_shard or (shard == best_shard and head < best):
                     _set(later, bases[best_shard], best)
                     best_shard, best = shard, head
@@ -160,6 +164,8 @@ def mark_windows(  # noqa: PLR0912, PLR0915 - one walk, from the heap to the mar
             _sink(heap, size, 0, texts, sizes, heads, minimum_bytes)
         if members > 1 and window:
             _set(kept, bases[best_shard], best)
-            if after < 0:
-                _rank_among_most(most, members, best_shard, best)
+            if references[leader_shard] == references[shards - 1]:
+                own_shard, own = best_shard, best  # all places are the dataset's
+            if after < 0 and own_shard < shards:
+                _rank_among_most(most, members, own_shard, own)
     return marked

@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt
 from corpusmill.stages.context import sections_of, windows_settings
-from corpusmill.stages.parts import FilePlace, file_of_part
+from corpusmill.stages.parts import file_of_part
 from corpusmill.stages.reference import (
     all_shards,
     every_answer,
     every_index,
-    file_of_reference,
-    is_reference,
     numbers,
-    of_unit,
     text_step,
     whole_answer,
     whole_index,
@@ -55,6 +52,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
     settings = {"minimum_bytes": build.config.dedup.minimum_bytes, **windows_settings(build)}
     if build.plan.references:
         settings["against"] = [len(reference.shards) for reference in build.plan.references]
+        settings["first_shard"] = len(build.units("reference"))
     return {**settings, "partition": units.index(unit), "partitions": len(units)}
 
 
@@ -93,7 +91,7 @@ def _by_anchors(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, l
     )
     if equal:
         matches = replace(matches, referred=referred_windows(equal, references))
-    repeated = count_repeated(shared, settled, answered, partition)
+    repeated = count_repeated(shared, settled, answered, partition, len(build.units("reference")))
     # Every partition gets answers about all text, so each counts its share, which adds up over partitions.
     texts = sum(build.receipt(*answer).counts["bytes_read"] for answer in answers)
     return matches, repeated, {"bytes_read": texts // len(build.units("match")), "shards": len(answers)}
@@ -116,7 +114,9 @@ def _by_suffixes(build: Build, unit: str, minimum_bytes: int) -> tuple[Matches, 
 
 
 def repeated_strings(build: Build) -> list[dict[str, Any]]:
-    """The strings that each partition repeats most: how often, where first (file, 1-based line), their beginning."""
+    """The strings of the dataset that each partition repeats most: how often, where they are first in it (file, line
+    from 1), their beginning.
+    """
     import numpy as np
 
     from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE, open_text_shard
@@ -142,20 +142,11 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
                 blocks.open(TEXT_FILE, position, position + EXCERPT_BYTES).close()  # it stays here: it is open above
                 document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
                 source, line = text.source_of(document)
-                file, before = _file_of(build, shards[shard], source)
+                file, before = file_of_part(build, int(shards[shard]), source)
                 string = text.text[position : position + min(minimum_bytes, EXCERPT_BYTES)].tobytes()
-                if is_reference(shards[shard]):
-                    file = f"{of_unit(build, shards[shard])[1].path}: {file}"
                 where = {"source_file": file, "line": before + line + 1, "excerpt": string.decode(errors="ignore")}
                 strings.append({"count": count, **where})
     return strings
-
-
-def _file_of(build: Build, shard: str, source: str) -> FilePlace:
-    """(name of the file, lines before the part) of a source of a shard, which may be a part of a file."""
-    if is_reference(shard):
-        return file_of_reference(build, shard, source)
-    return file_of_part(build, int(shard), source)
 
 
 def _checks(build: Build, _unit: str, receipt: Receipt) -> list[Check]:

@@ -68,6 +68,8 @@ def partitions_for(anchors: int, largest_bucket: int, memory_bytes: int) -> int:
 def _settings(build: Build, unit: str) -> dict[str, Any]:
     units = build.units("shared")
     settings = {"minimum_bytes": build.config.dedup.minimum_bytes}
+    if references := len(build.units("reference")):
+        settings["first_shard"] = references
     return {**settings, "partition": units.index(unit), "partitions": len(units)}
 
 
@@ -81,7 +83,8 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     for shard in all_shards(build):
         blocks = build.blocks(*index_step(build, shard))
         shards.append(AnchorSlices(blocks.folder, blocks.open))
-    counts = share(shards, units.index(unit), len(units), minimum_bytes, folder)
+    first_shard = len(build.units("reference"))
+    counts = share(shards, units.index(unit), len(units), minimum_bytes, folder, first_shard=first_shard)
     return Outcome(counts={**counts, "bytes_read": 16 * counts["anchors"]})
 
 

@@ -76,8 +76,11 @@ def match_folder(
         [Sections(made(folder / f"{step}{number}")) for number in range(count)]
         for step, count in (("shared", partitions), ("contexts", shards), ("settled", partitions), ("borders", shards))
     )
+    own = sum(number < max(references) for number in references)
     for part, asked in enumerate(shared):
-        share([AnchorSlices(anchor) for anchor in anchors], part, partitions, minimum_bytes, asked.folder)
+        share(
+            [AnchorSlices(anchor) for anchor in anchors], part, partitions, minimum_bytes, asked.folder, first_shard=own
+        )
     for shard, text in enumerate(texts):
         answer_contexts(text, shared, shard, slicing, contexts[shard].folder, block_bytes=block_bytes)
     repeats = [open_anchors(anchor).repeats for anchor in anchors]
@@ -98,7 +101,7 @@ def match_folder(
         equal = settled_pairs(shared[part], settled[part], shards) if references else None
         matches = match_borders(settled[part], borders, part, slicing, want_windows=True, equal=equal, **limits)
         actual.append(replace(matches, referred=referred_windows(equal, references)) if equal else matches)
-        repeated += count_repeated(shared[part], settled[part], borders, part)
+        repeated += count_repeated(shared[part], settled[part], borders, part, own)
     return actual, repeated
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,8 +15,10 @@ from tests.oracles.dedup import text_of
 METHODS = pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 
 
-def matched(shards: list[list[bytes]], minimum_bytes: int, method: str) -> tuple[list[bytes], list[RepeatedWindow]]:
-    _, actual = corpora.METHODS[method](shards, minimum_bytes)
+def matched(
+    shards: list[list[bytes]], minimum_bytes: int, method: str, references: Sequence[int] = ()
+) -> tuple[list[bytes], list[RepeatedWindow]]:
+    _, actual = corpora.METHODS[method](shards, minimum_bytes, references=references)
     return [text_of(documents)[0] for documents in shards], actual
 
 
@@ -50,4 +53,30 @@ def test_repeated_string_in_most_documents_comes_first(method: str) -> None:
 @METHODS
 def test_repeated_without_repeats_is_empty(method: str) -> None:
     _, actual = matched([[bytes(random.Random(2).choices(b"abcdefgh", k=4000))]], 40, method)
+    assert actual == []
+
+
+@METHODS
+@pytest.mark.parametrize("seed", range(6))
+def test_repeated_strings_of_references_alone_are_not_listed(seed: int, method: str) -> None:
+    rng = random.Random(seed)
+    first, second = boilerplate_shards(rng, 40), boilerplate_shards(random.Random(seed + 100), 40)
+    ours = [second[0], [*first[0][: len(first[0]) // 3], *second[0]]]  # a third of a reference is ours, too
+    shards, references = [*first, *ours], [*([0] * len(first)), 1, 1]
+    texts, actual = matched(shards, 40, method, references)
+    assert actual
+    for item in actual:
+        string = texts[item.shard][item.position : item.position + 40]
+        assert sum(text[i : i + 40] == string for text in texts for i in range(len(text))) == item.count
+        assert item.shard >= len(first)
+        assert texts[item.shard].index(string) == item.position
+        assert all(string not in text for text in texts[len(first) : item.shard])
+
+
+@METHODS
+def test_repeated_references_without_a_string_of_ours_list_nothing(method: str) -> None:
+    rng = random.Random(1)
+    notice = bytes(rng.choices(b"notice ", k=60))
+    reference = [bytes(rng.choices(b"abcdefgh", k=50)) + notice for _ in range(30)]
+    _, actual = matched([reference, [bytes(rng.choices(b"abcdefgh", k=400))]], 50, method, [0, 1])
     assert actual == []

@@ -343,3 +343,22 @@ def test_reference_that_holds_a_forgotten_text_is_not_the_dataset(method: str, t
     against = {"mode": "remove", "minimum_bytes": 100, "against": [str(tmp_path / "old.jsonl")]}
     of = build(settings(tmp_path, "keep", dedup=against, index={"method": method}))
     assert verify_build(of).findings == ()
+
+
+@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
+@pytest.mark.parametrize("minimum_bytes", quick([60, 100, 30], 1))
+def test_forgotten_text_that_references_repeat_is_in_no_report(minimum_bytes: int, method: str, tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    mine = {"id": "mine", "text": " ".join(f"{number} private words that nobody else wrote." for number in range(20))}
+    (tmp_path / "corpus" / "part3.jsonl").write_text(json.dumps(mine) + "\n")
+    (tmp_path / "old.jsonl").write_text((json.dumps(mine) + "\n") * 90)
+    write_list(tmp_path, {"id": mine["id"]})
+    against = {"mode": "remove", "minimum_bytes": minimum_bytes, "against": [str(tmp_path / "old.jsonl")]}
+    of = build(settings(tmp_path, "keep", dedup=against, index={"method": method}))
+    duplicates = summarize(of).duplicates
+    assert duplicates is not None
+    ours = "".join(row["text"] for seed in range(3) for row in rows_of(seed))
+    assert duplicates.most_repeated
+    assert all(string.excerpt in ours for string in duplicates.most_repeated)
+    assert verify_build(of).findings == ()
+    assert purge(of).remains == []
