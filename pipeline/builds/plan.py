@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,12 +133,14 @@ def check_dataset(config: DatasetConfig) -> str:
     from corpusmill.builds.preflight import ready_tokenizer
     from corpusmill.report.figures import counted
     from corpusmill.sources.survey import USUAL_ID, require_id_field, require_text_field, survey_sources
+    from corpusmill.stages.annotating import require_places
     from corpusmill.stages.tokenize import locked
 
     config = locked(config)
     tokenizer = ready_tokenizer(config)
     files, plan = _planned(config)
-    survey, id_field = survey_sources(files, config.source.endpoint_url), config.source.id_field
+    survey = survey_sources(files, config.source.endpoint_url, visit=partial(require_places, config))
+    id_field = config.source.id_field
     require_text_field(survey, config.source.text_field)
     if id_field != USUAL_ID or any(isinstance(decisions.key, str) for decisions in config.all_decisions()):
         require_id_field(survey, id_field)

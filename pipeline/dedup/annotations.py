@@ -38,7 +38,8 @@ class Annotation:
     `key`               of the line's object, or a dotted path (`metadata.ranges`), whose objects are added where they
                         lack; in parquet the name of a column, dots included
     `value_of`          the value, a list, of a document: its number within the file
-    `replace_existing`  without it, a document (a parquet table) that already has the key is an error
+    `replace_existing`  without it, a document (a parquet table) that already has the key is an error; null counts as
+                        absent. Nothing but the last key's value is ever replaced
     `column`            the type of its column in parquet (pyarrow)
     `tally`             `tally_of` of the values that were read again
     """
@@ -147,15 +148,44 @@ def _edits(
         depth, span, separator = _place(data, line, first, path)
         if separator is not None:
             yield span, separator + _nested(path[depth:], value)[1:-1]
-        elif annotation.replace_existing:
-            yield span, _nested(path[depth:], value)
-        else:
-            raise ConfigError(
-                "a document already has the annotation's key",
-                where=f"{indexed.path}, line {indexed.line_numbers[document] + 1}",
-                expected=f"nothing at {'.'.join(path[:depth])!r}",
-                next_step="name another annotate_key, or set replace_existing if the old value may go",
-            )
+            continue
+        if data[span[0] : span[1]] != b"null":
+            where = f"{indexed.path}, line {indexed.line_numbers[document] + 1}"
+            require_place(path, depth, where, replace_existing=annotation.replace_existing)
+        yield span, _nested(path[depth:], value)
+
+
+def require_place_in(record: dict[str, Any], path: Sequence[str], where: str, *, replace_existing: bool) -> None:
+    """ConfigError, as annotate_lines raises it, if an attribute has no place in a parsed line."""
+    value: Any = record
+    for depth, key in enumerate(path, 1):
+        value = value.get(key)
+        if value is None:
+            return
+        if depth == len(path) or not isinstance(value, dict):
+            require_place(path, depth, where, replace_existing=replace_existing)
+            return
+
+
+def require_place(path: Sequence[str], depth: int, where: str, *, replace_existing: bool) -> None:
+    """ConfigError unless what stands at the first `depth` keys of a path, and is not null, may be replaced: the last
+    key's value alone.
+    """
+    at = ".".join(path[:depth])
+    if depth < len(path):
+        raise ConfigError(
+            "a document has something other than an object where the annotation's object must be",
+            where=where,
+            expected=f"an object, null or nothing at {at!r}",
+            next_step="name another annotate_key",
+        )
+    if not replace_existing:
+        raise ConfigError(
+            "a document already has the annotation's key",
+            where=where,
+            expected=f"null or nothing at {at!r}",
+            next_step="name another annotate_key, or set replace_existing if the old value may go",
+        )
 
 
 def _place(

@@ -8,7 +8,7 @@ rows: 20 ms a file of 4 MiB or more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, cast
@@ -83,13 +83,22 @@ class Survey:
         return factors
 
 
-def survey_sources(files: list[StoredFile], endpoint_url: str | None = None, *, most_files: int = MOST_FILES) -> Survey:
-    """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read."""
+def survey_sources(
+    files: list[StoredFile],
+    endpoint_url: str | None = None,
+    *,
+    most_files: int = MOST_FILES,
+    visit: Callable[[dict[str, Any], str], None] = lambda _record, _where: None,
+) -> Survey:
+    """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read.
+
+    `visit` sees each object of JSON lines, and where it is.
+    """
     by_ending: dict[str, list[StoredFile]] = {}
     for file in files:
         by_ending.setdefault(ending_of(file.name), []).append(file)
     surveyed = [
-        _survey(file, endpoint_url)
+        _survey(file, endpoint_url, visit)
         for group in by_ending.values()
         for file in group[:: max(1, -(-len(group) // most_files))]
     ]
@@ -185,13 +194,16 @@ def _shares(with_text: Counter[str], lines: int) -> str:
     return ", ".join(f"{key} in {with_text[key] / lines:.0%}" for key in keys)
 
 
-def _survey(file: StoredFile, endpoint_url: str | None) -> FileSurvey:
+def _survey(file: StoredFile, endpoint_url: str | None, visit: Callable[[dict[str, Any], str], None]) -> FileSurvey:
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     lines, with_text, text_bytes, with_id = 0, Counter[str](), Counter[str](), Counter[str]()
     with store.open(name) as raw:
-        records, share = _rows(raw, file.name) if file.name.endswith(".parquet") else _lines(raw, file)
+        is_table = file.name.endswith(".parquet")
+        records, share = _rows(raw, file.name) if is_table else _lines(raw, file)
         for record in records:
             lines += 1
+            if not is_table:
+                visit(dict(record), f"{file.name}, line {lines:,}")
             for key, value in record:
                 with_id[key] += type(value) is int or (isinstance(value, str) and value != "")
                 if isinstance(value, str):

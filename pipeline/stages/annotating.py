@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from corpusmill.config import DatasetConfig
     from corpusmill.documents.text_shard import TextShard
     from corpusmill.engine.build import Build
 
@@ -31,6 +32,17 @@ Hits = dict[int, list[dict[str, Any]]]
 def annotates_hits(build: Build) -> bool:
     """Whether documents are annotated with the benchmark items that they hold."""
     return build.config.decontamination is not None and build.config.decontamination.action == "annotate"
+
+
+def require_places(config: DatasetConfig, record: dict[str, Any], where: str) -> None:
+    """ConfigError if an annotation has no place in a parsed line."""
+    from corpusmill.dedup.annotations import require_place_in
+
+    dedup, decontamination = config.dedup, config.decontamination
+    if dedup.mode == "annotate":
+        require_place_in(record, dedup.annotate_key.split("."), where, replace_existing=dedup.replace_existing)
+    if decontamination and decontamination.action == "annotate":
+        require_place_in(record, decontamination.annotate_key.split("."), where, replace_existing=False)
 
 
 def ranges_of(build: Build, shard: str, text: TextShard) -> NDArray[np.uint64]:

@@ -306,3 +306,22 @@ def test_check_says_how_many_lines_have_the_id_field_and_refuses_one_that_none_h
         with pytest.raises(SourceError, match="0 of 3 lines have") as caught:
             check_dataset(config(tmp_path, **changes))
         assert "doc_id in 67%" in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["ranges", "hits"])
+def test_check_refuses_an_annotation_that_has_no_place_in_a_line(mode: str, tmp_path: Path) -> None:
+    """It failed in the last stage."""
+    (tmp_path / "items.jsonl").write_text('{"question": "How many kettles are left on Friday?"}\n')
+    benchmark = {"name": "items", "path": str(tmp_path / "items.jsonl")}
+    wanted = {"benchmarks": [benchmark], "action": "annotate", "annotate_key": "meta.key"}
+    ranges = {"dedup": {"mode": "annotate", "minimum_bytes": 100, "annotate_key": "meta.key"}}
+    changes: dict[str, Any] = ranges if mode == "ranges" else {"decontamination": wanted}
+    (tmp_path / "corpus").mkdir()
+    for meta, fits in ((None, True), ({}, True), ({"key": None}, True), ("text", False), ({"key": 1}, False)):
+        rows = [{"text": "one"}, {"text": "two", "meta": meta}]
+        (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        if fits:
+            check_dataset(config(tmp_path, **changes))
+        else:
+            with pytest.raises(ConfigError, match=r"a\.jsonl, line 2"):
+                check_dataset(config(tmp_path, **changes))

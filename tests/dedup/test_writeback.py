@@ -238,15 +238,37 @@ def test_annotate_key_may_be_a_path(line: bytes, key: str, expected: bytes) -> N
     [
         (b'{"old": [[7, 9]] , "text": "ab"}', "old", b'{"old": [[0, 1]] , "text": "ab"}'),
         (b'{"old": 1, "old": 2, "text": "ab"}', "old", b'{"old": 1, "old": [[0, 1]], "text": "ab"}'),
-        (b'{"meta": {"old": null}, "text": "ab"}', "meta.old", b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
-        (b'{"meta": null, "text": "ab"}', "meta.old", b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
+        (b'{"meta": {"old": "x", "b": 1}, "text": "ab"}', "meta.old",
+         b'{"meta": {"old": [[0, 1]], "b": 1}, "text": "ab"}'),
     ],
-)
+)  # fmt: skip
 def test_annotate_existing_key_is_an_error_unless_it_may_go(line: bytes, key: str, replaced: bytes) -> None:
     with pytest.raises(ConfigError, match=r"(?s)web/a\.jsonl, line 1.*replace_existing"):
         write_back(line, [[(0, 1)]], "annotate", annotate_key=key)
     output, _ = write_back(line, [[(0, 1)]], "annotate", annotate_key=key, replace_existing=True)
     assert output == replaced
+
+
+@pytest.mark.parametrize("replace_existing", [False, True])
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"meta": {"old": null}, "text": "ab"}', b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
+        (b'{"meta": null, "text": "ab"}', b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
+    ],
+)
+def test_annotate_counts_null_as_absent(line: bytes, expected: bytes, replace_existing: bool) -> None:
+    output, _ = write_back(line, [[(0, 1)]], "annotate", annotate_key="meta.old", replace_existing=replace_existing)
+    assert output == expected
+
+
+@pytest.mark.parametrize("replace_existing", [False, True])
+@pytest.mark.parametrize("value", [b'"kept"', b"0", b"[]", b"false"])
+def test_annotate_below_something_other_than_an_object_is_an_error(value: bytes, replace_existing: bool) -> None:
+    """With replace_existing the value was deleted."""
+    line = b'{"meta": ' + value + b', "text": "ab"}'
+    with pytest.raises(ConfigError, match=r"(?s)other than an object.*web/a\.jsonl, line 1"):
+        write_back(line, [[(0, 1)]], "annotate", annotate_key="meta.old", replace_existing=replace_existing)
 
 
 @pytest.mark.parametrize("key", ["", "text", "text.ranges", "a..b", "a."])
