@@ -1,21 +1,22 @@
 """A build's sources and outputs must be separate, or the next build would read this one's output as text.
 
-Places are compared after links and `..` are resolved; a glob overlaps a place if it could match a file below it. Links
-inside a source are checked when its files are listed.
+Places are compared after links and `..` are resolved; a glob overlaps a place if it could match a file below it. A link
+inside a source must not lead to a folder that holds a place, which may still be empty; other links are checked when the
+source's files are listed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from pathlib import PurePosixPath
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
 
 from corpusmill.config import DatasetConfig, absolute
 from corpusmill.errors import ConfigError
 from corpusmill.storage import StoredFile, is_local
 from corpusmill.storage.listing import is_glob, split_glob
 from corpusmill.storage.locations import resolved_locations
-from corpusmill.storage.walk import EVERYTHING, glob_matches, may_match_below
+from corpusmill.storage.walk import EVERYTHING, glob_matches, linked_folders, may_match_below
 
 Places = list[tuple[str, str]]
 """(configuration key or command option, folder or prefix that is written to)."""
@@ -35,11 +36,17 @@ def require_apart(sources: list[str], places: Places, *, files: bool = False) ->
 
     `files`: the places are files, and a source must not name one of them.
     """
+    split = [split_glob(source) if is_glob(source) else (PurePosixPath(source), EVERYTHING) for source in sources]
+    links = [_links_below(folder, pattern) for folder, pattern in split]
     for key, place in places:
         written = _resolved(PurePosixPath(place))
-        for source in sources:
-            folder, pattern = split_glob(source) if is_glob(source) else (PurePosixPath(source), EVERYTHING)
+        for source, (folder, pattern), linked in zip(sources, split, links, strict=True):
             read = _resolved(folder)
+            for name, target in linked:
+                below = written[len(target) :]
+                if written[: len(target)] == target and may_match_below((*name, *below), pattern):
+                    what = f"a link inside a source leads to {key}, so the next build would read what this one wrote"
+                    raise _overlap(what, key, place, "/".join((str(folder), *name)))
             if read[: len(written)] == written and read != written:
                 raise _overlap(f"a source is inside {key}, so it would read what the build writes", key, place, source)
             below = written[len(read) :]
@@ -58,6 +65,13 @@ def require_none_written(files: Iterable[StoredFile], places: Places) -> None:
             if real.startswith(f"{place}/"):
                 what = "a source file is inside what the build writes: a link leads to it"
                 raise _overlap(what, key, place, file.location)
+
+
+def _links_below(folder: PurePosixPath, pattern: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """(name, resolved target) of the links to folders below a source of this machine."""
+    if folder.parts[0].endswith(":"):
+        return []
+    return [(name, _resolved(folder.joinpath(*name))) for name in linked_folders(Path(folder), pattern)]
 
 
 def _resolved(location: PurePosixPath) -> tuple[str, ...]:

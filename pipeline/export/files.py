@@ -32,12 +32,13 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, keep_empty: bool = False) -> Iterator[BinaryIO]:
     """Open `path` for writing and reading back; it appears under its name only when the block ends without an error.
 
     An older file of that name is removed first, so that no reader pairs it with newer neighbours. An empty file is not
-    kept, because no reader of these formats can map zero bytes. Raises StorageFullError when the device or the quota is
-    full, TransientError while another run writes `path`; other operating system errors pass unchanged.
+    kept, because no reader of the training formats can map zero bytes, unless `keep_empty`. Raises StorageFullError
+    when the device or the quota is full, TransientError while another run writes `path`; other operating system errors
+    pass unchanged.
     """
     partial = path.with_name(path.name + ".partial")
     what, next_step = "no space left while writing an export", "free space on that device, then run the task again"
@@ -48,7 +49,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             # A second descriptor keeps the lock when the file is closed, and only closing reports some full quotas.
             with open(os.dup(descriptor), "w+b", buffering=BUFFER_BYTES) as file:  # noqa: PTH123
                 yield file
-            if os.fstat(descriptor).st_size:
+            if keep_empty or os.fstat(descriptor).st_size:
                 partial.replace(path)
             else:
                 partial.unlink()

@@ -104,7 +104,7 @@ def _open_output(name: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     Path(name).parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(Path(name)) as file:
+    with whole_file(Path(name), keep_empty=True) as file:
         compression = compression_of_lines(name)
         if compression is Compression.NONE:
             yield file

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -240,9 +241,19 @@ def _json(attributes: object) -> bytes:
     if not isinstance(attributes, Mapping):
         raise _UnusableError(f"attributes of type {type(attributes).__name__}")
     try:
-        return orjson.dumps(dict(attributes), option=orjson.OPT_SORT_KEYS) if attributes else b""
+        data = orjson.dumps(dict(attributes), option=orjson.OPT_SORT_KEYS) if attributes else b""
+        if b"null" in data:  # orjson writes it for numbers that JSON does not have, too
+            json.dumps(dict(attributes), allow_nan=False, default=_fields)
     except TypeError:
         raise _UnusableError("attributes that are not JSON") from None
+    except ValueError:
+        raise _UnusableError("attributes with a number that JSON does not have: NaN, or infinity") from None
+    return data
+
+
+def _fields(value: object) -> object:
+    """What orjson writes of an object that json does not know: of a dataclass its fields, of all others a text."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 @contextmanager

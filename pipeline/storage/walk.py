@@ -57,6 +57,16 @@ def walk_files(
         yield from below(str(root), (), ())
 
 
+def linked_folders(root: Path, pattern: Sequence[str] = EVERYTHING) -> Iterator[tuple[str, ...]]:
+    """Names, as parts relative to `root`, of the links to folders below it that can hold a match of a glob. Links
+    inside linked folders are left out.
+    """
+    for folder, names, _ in os.walk(root):
+        parts = Path(folder).relative_to(root).parts
+        names[:] = [name for name in names if may_match_below((*parts, name), pattern) and not name.startswith(".")]
+        yield from ((*parts, name) for name in names if Path(f"{folder}/{name}").is_symlink())
+
+
 def reached_twice(first: str, second: str, *, what: str) -> SourceError:
     """The error for a file or folder that two paths or links lead to."""
     return SourceError(

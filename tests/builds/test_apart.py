@@ -102,11 +102,23 @@ def test_places_in_buckets_are_compared_part_by_part(source: str, written: str, 
         require_apart([source], [("destinations", written)])
 
 
+@pytest.mark.parametrize("source", ["src", "src/**/*.jsonl"])
+@pytest.mark.parametrize("target", ["outputs", "outputs/tiny"])
+def test_link_to_a_destination_is_refused_before_anything_is_written_there(
+    root: Path, source: str, target: str
+) -> None:
+    """The first build passed, and the second was refused."""
+    (root / target).mkdir(parents=True, exist_ok=True)
+    (root / "src/link").symlink_to(root / target)
+    with pytest.raises(ConfigError, match="a link inside a source leads to destinations"):
+        list_dataset(config(root, source))
+
+
 def test_output_that_a_link_among_the_sources_leads_to_is_refused(root: Path) -> None:
-    (root / "src/link").symlink_to(root / "outputs")
+    (root / "src/link").symlink_to(root / "outputs/tiny/v")
     (root / "outputs/tiny/v/documents").mkdir(parents=True)
     (root / "outputs/tiny/v/documents/b.jsonl").write_text('{"text": "b"}\n')
     for source in ("src", "src/**/*.jsonl"):
         with pytest.raises(ConfigError, match="a source file is inside what the build writes") as caught:
             list_dataset(config(root, source))
-        assert os.fspath(root / "src/link/tiny/v/documents/b.jsonl") in str(caught.value)
+        assert os.fspath(root / "src/link/documents/b.jsonl") in str(caught.value)

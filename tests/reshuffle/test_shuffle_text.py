@@ -149,12 +149,16 @@ def test_shuffle_text_compresses_lines_of_any_name_by_the_last_ending(tmp_path, 
     assert sorted(again.read_bytes().splitlines(keepends=True)) == sorted(lines)
 
 
-def test_shuffle_text_nothing_in_gives_nothing_out(tmp_path) -> None:
+@pytest.mark.parametrize("before", [None, b"an older line\n"])
+def test_shuffle_text_of_no_lines_writes_an_empty_output(before: bytes | None, tmp_path) -> None:
     (tmp_path / "empty.jsonl").touch()
+    if before is not None:
+        (tmp_path / "out").write_bytes(before)
     done = shuffle_text(
         [str(tmp_path / "empty.jsonl")], str(tmp_path / "out"), seed=1, memory_bytes=100, scratch=tmp_path / "s"
     )
     assert done.records == 0
+    assert (tmp_path / "out").read_bytes() == b""
 
 
 def test_shuffle_text_missing_input_and_output_among_inputs_are_refused(tmp_path) -> None:

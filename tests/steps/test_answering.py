@@ -78,6 +78,8 @@ def test_cut_takes_out_the_characters_between(text: str, places: list[int]) -> N
         (Keep(b"bytes"), "a text of type bytes"),  # type: ignore[arg-type]
         (Keep(attributes={"a": {1}}), "attributes that are not JSON"),
         (Keep(attributes={1: 2}), "attributes that are not JSON"),  # type: ignore[dict-item]
+        (Keep(attributes={"a": float("nan")}), "a number that JSON does not have"),
+        (Keep(attributes={"a": [None, {"b": float("-inf")}]}), "a number that JSON does not have"),
         (Keep(attributes=[1]), "attributes of type list"),  # type: ignore[arg-type]
         (Drop(QUOTED * 3), "a reason that is not"),
         (Drop("two\nlines"), "a reason that is not"),
