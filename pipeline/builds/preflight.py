@@ -29,7 +29,6 @@ from corpusmill.errors import (
     TransientError,
 )
 from corpusmill.report.figures import bytes_text
-from corpusmill.sources.survey import text_bytes_of
 from corpusmill.stages.budget import amounts_of
 from corpusmill.stages.tokenize import configured_tokenizer
 from corpusmill.stages.upload import hands_over
@@ -147,11 +146,15 @@ def _require_folder(folder: Path) -> None:
 
 def texts_of_sources(config: DatasetConfig, plan: Plan) -> list[int]:
     """About how many bytes of text each planned file and part holds; see text_bytes_of."""
+    from corpusmill.sources.survey import text_bytes_of
+
     return text_bytes_of(plan.files(), config.source.text_field, config.source.endpoint_url)
 
 
 def text_of_references(config: DatasetConfig, plan: Plan) -> int:
     """About how many bytes of text the planned references hold; see text_bytes_of."""
+    from corpusmill.sources.survey import text_bytes_of
+
     references = zip(config.dedup.against or (), plan.references or (), strict=plan.references is not None)
     return sum(
         sum(text_bytes_of(planned.files(), reference.text_field or config.source.text_field, reference.endpoint_url))
