@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.content import NOTHING, ContentSum
 from corpusmill.stages.decontaminate import HIT_DOCUMENTS, HITS
 from corpusmill.stages.joined import LEFT_OUT
+from corpusmill.stages.parts import places_of
 from corpusmill.stages.union import CUT_RANGES, REFERENCE_RANGES, cuts_stage
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from corpusmill.config import DatasetConfig
     from corpusmill.documents.text_shard import TextShard
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
 
 Hits = dict[int, list[dict[str, Any]]]
 """{ordinal of a document: its hits, as annotated}."""
@@ -111,7 +112,7 @@ def hits_column() -> Any:
     return pa.list_(pa.struct([*words, *places, pa.field("share", pa.float64())]))
 
 
-def expected_annotations(build: Build, shard: str, text: TextShard) -> ContentSum:
+def expected_annotations(build: StepView, shard: str, text: TextShard) -> ContentSum:
     """The content sum of all annotations of a shard, recomputed from the outputs of union and decontaminate."""
     from corpusmill.dedup.annotations import tally_of
     from corpusmill.dedup.ranges import read_ranges
@@ -145,20 +146,19 @@ def _expected_ranges(build: Build, shard: str, text: TextShard, cut: NDArray[np.
     return by_document
 
 
-def _expected_hits(build: Build, shard: str, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
+def _expected_hits(build: StepView, shard: str, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
     """Each document's hits, by its line in its file; positions are counted byte by byte in the kept text."""
     import numpy as np
     import orjson
 
-    sources = {source.path: text.indexed(source) for source in text.sources}
+    place = places_of(build, shard, text, build.settings.get("lines_before", {}))
+    documents = {place(ordinal): ordinal for ordinal in range(text.documents)}
     hits: Hits = {}
     with (build.folder("decontaminate", shard) / HITS).open("rb") as rows:
         for row in map(orjson.loads, rows):
-            source = sources[row["file"]]
-            place = int(np.searchsorted(source.line_numbers, np.uint64(row["line"] - 1)))
-            if source.line_numbers[place : place + 1].tolist() != [row["line"] - 1]:
-                continue  # the document was dropped before
-            document = source.first_document + place
+            document = documents.get((row["file"], row["line"] - 1))
+            if document is None:
+                continue  # it was dropped before
             origin = int(text.offsets[document]) + 1
             stays = np.ones(len(text.document_bytes(document)), np.bool_)
             low, high = np.searchsorted(removed[:, 0], [origin, origin + len(stays)])

@@ -14,13 +14,14 @@ from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_t
 from corpusmill.stages import download
 from corpusmill.stages.annotating import annotates_hits, expected_annotations, hits_column, hits_of, ranges_of
 from corpusmill.stages.index import final_stage, text_flow
+from corpusmill.stages.parts import lines_before_settings
 from corpusmill.stages.union import cuts_stage
 from corpusmill.storage import Traffic
 
 if TYPE_CHECKING:
     from corpusmill.dedup.annotations import Annotation
     from corpusmill.dedup.writeback import WriteBackOptions
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
     from corpusmill.report.facts import Flow
     from corpusmill.stages.annotating import Hits
 
@@ -44,7 +45,7 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
     own: dict[str, Any] = annotating if dedup.mode == "annotate" else {"drop_empty": dedup.drop_empty}
     if annotates_hits(build):
         assert build.config.decontamination is not None
-        own["hits_key"] = build.config.decontamination.annotate_key
+        own |= {"hits_key": build.config.decontamination.annotate_key, **lines_before_settings(build, shard)}
     if dedup.mode == "annotate" and build.plan.references:
         own["against"] = True
     tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
@@ -52,7 +53,7 @@ def _settings(build: Build, shard: str) -> dict[str, Any]:
     return {"mode": dedup.mode, "text_field": build.config.source.text_field, "libraries": libraries, **own}
 
 
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     import numpy as np
 
     from corpusmill.dedup.writeback import write_back_file

@@ -173,3 +173,19 @@ def test_errors_name_the_line_of_the_users_file(tmp_path: Path) -> None:
     with pytest.raises(StepError) as failed:
         built(config_of(tmp_path, tmp_path / "corpus", steps=[{"use": "by_place:fails"}]))
     assert "big.jsonl, line 151" in str(failed.value)
+
+
+@pytest.mark.parametrize("name", ["big.jsonl", "big.parquet"])
+def test_annotated_hit_of_a_cut_file_is_in_its_document(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "corpus", name)
+    benchmarks = [write_benchmark(tmp_path, "kettles", QUESTION)]
+    marked = {"benchmarks": benchmarks, "action": "annotate", "annotate_key": "hits"}
+    build = built(config_of(tmp_path, tmp_path / "corpus", steps=None, decontamination=marked))
+    assert len(build.plan.shards) > 3
+    folder = tmp_path / "outputs/tiny/latest/documents"
+    if name.endswith(".parquet"):
+        written = [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    else:
+        written = [row for path in sorted(folder.glob("big*.jsonl")) for row in rows(path)]
+    assert [row["id"] for row in written if row.get("hits")] == [f"doc-{CONTAMINATED}"]
+    assert verify_build(build).findings == ()
