@@ -1,7 +1,7 @@
 """Decided: finds the decisions, and the rows of the list of `forget`, that match no document.
 
-Too many are an error. Of the list one row must match, now or in an earlier version that the log names: a list that
-matches nothing has other ids than the documents, or names other files.
+Too many are an error. Of the list one row must match, except in a sample: a list that matches nothing has other ids
+than the documents, or names other files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from corpusmill.stages.decisions import decisions_called
 from corpusmill.stages.joined import matched_file
 
 if TYPE_CHECKING:
+    from corpusmill.config import DecisionsConfig
     from corpusmill.engine.build import Build
-    from corpusmill.steps.decisions import Sorted
 
 UNMATCHED = "unmatched.jsonl"
 
@@ -40,6 +40,7 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
     import numpy as np
 
+    from corpusmill.sources.sampled import read_sampled
     from corpusmill.steps.decisions import Sorted, place_of_row
 
     wanted, files = decisions_called(build, unit)
@@ -52,36 +53,27 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     rows = np.sort(decisions.row[lacking])
     names = [file.name for file in files]
     places = [place_of_row(row, names) for row in rows.tolist()]
-    if len(lacking) > wanted.max_unmatched_share * len(decisions):
-        _require_gone_earlier(build, unit, decisions, places)
+    is_sample = unit == FORGOTTEN and read_sampled(build.work) is not None
+    if len(lacking) > wanted.max_unmatched_share * len(decisions) and not is_sample:
+        _refuse(wanted, len(decisions), places)
     with (folder / UNMATCHED).open("w") as listed:
         listed.writelines(json.dumps({"file": file, "row": row}) + "\n" for file, row in places)
     return Outcome(counts={"matched": int(met.sum()), "unmatched": len(lacking), "bytes_read": 0})
 
 
-def _require_gone_earlier(build: Build, unit: str, decisions: Sorted, unmatched: list[tuple[str, int]]) -> None:
-    """UnmatchedDecisionsError, unless the sources lack the listed documents because they, too, removed them, or because
-    only a sample of them is built.
-    """
-    from corpusmill.sources.sampled import read_sampled
-    from corpusmill.steps.decisions import key_of
-    from corpusmill.steps.takedowns import LOG, keys_in_log
-
-    share, forget = decisions_called(build, unit)[0].max_unmatched_share, build.config.forget
-    expected = f"at most {share:.4%} (max_unmatched_share of the decisions {unit})"
-    next_step = "compare the keys with the documents' ids, or files and lines; or raise max_unmatched_share"
+def _refuse(wanted: DecisionsConfig, rows: int, unmatched: list[tuple[str, int]]) -> None:
+    """UnmatchedDecisionsError with the first rows that match no document."""
     what = "decisions"
-    if unit == FORGOTTEN and forget:
-        gone = decisions.find(map(key_of, keys_in_log(forget, build.work / LOG)))
-        if (gone >= 0).any() or read_sampled(build.work):
-            return
+    expected = f"at most {wanted.max_unmatched_share:.4%} (max_unmatched_share of the decisions {wanted.name})"
+    next_step = "compare the keys with the documents' ids, or files and lines; or raise max_unmatched_share"
+    if wanted.name == FORGOTTEN:
         what, expected = "rows of the list to forget", "a row that matches"
         next_step = "compare the list with the documents' ids (source.id_field), or files and lines"
     raise UnmatchedDecisionsError(
-        f"{len(unmatched):,} of {len(decisions):,} {what} match no document",
+        f"{len(unmatched):,} of {rows:,} {what} match no document",
         where="\n".join(f"{file}, row {row:,}" for file, row in unmatched[:5]),
         expected=expected,
-        got=f"{len(unmatched) / len(decisions):.4%} unmatched",
+        got=f"{len(unmatched) / rows:.4%} unmatched",
         next_step=next_step,
     )
 

@@ -109,18 +109,21 @@ def _find_repeats(shards: list[list[Document]], wanted: Settings) -> None:
 
 
 def _stepped(shards: list[list[tuple[Part, list[Document]]]], settings: Settings, place: str) -> list[tuple[str, int]]:
-    """Apply the steps of a place to what is left of documents; (file, line) of those that they dropped."""
+    """Apply the steps of a place to what is left of documents; (file, line) of those that they dropped.
+
+    Where a token format would keep them, emptied documents are dropped with the last steps.
+    """
     steps = [step for step in settings["steps"] or () if step["before"] == place]
+    keeps = settings["framing"]["empty_documents"] != "skip" or settings["packing"]["empty_documents"] == "keep"
+    dropping = place == "writeback" and settings["dedup"]["drop_empty"] and keeps
     dropped = []
     for part, held in (pair for shard in shards for pair in shard):
-        for item in held.copy() if steps else ():
+        for item in held.copy():
             before = (item.kept() if settings["dedup"]["mode"] == "remove" else item.text).decode()
-            if item.ranges and not before:  # deduplication left nothing to ask about
-                continue
             after: str | None = before
-            for step in steps:
+            for step in steps if before or not item.ranges else ():  # else deduplication left nothing to ask about
                 after = None if after is None else _answer(after, step["use"], step["with"])
-            if after is None:
+            if after is None or (dropping and not after and (item.ranges or item.rewritten or before)):
                 del held[next(place for place, other in enumerate(held) if other is item)]
                 dropped.append((part.file.name, part.first_line + item.line + 1))
             elif after != before:

@@ -37,7 +37,11 @@ VALUES: dict[str, list[Any]] = {
             },
         ],
     ],
-    "forget": [None, *({"path": TAKEDOWNS, "key": ["file", "line"], "copies": copies} for copies in ("keep", "also"))],
+    "forget": [
+        None,
+        *({"path": TAKEDOWNS, "key": ["file", "line"], "copies": copies} for copies in ("keep", "also")),
+        {"path": BY_ID, "copies": "also"},  # ids that no document has, or that several share
+    ],
     "steps": [
         [{"use": f"{STEPS}:kept"}],
         [{"use": f"{STEPS}:Kept", "before": "writeback"}],

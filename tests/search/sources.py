@@ -49,7 +49,7 @@ NO_DOCUMENTS = ["", "{", "[1]", '{"id": 3}', '{"text": 5, "body": 6}', '{"text":
 
 some_text = st.lists(st.sampled_from(PASSAGES), min_size=1, max_size=7).map("".join)
 texts = st.integers(0, 7).flatmap(lambda number: some_text if number < 7 else st.just(""))
-identities = st.sampled_from(['"doc"', "7", "null", '{"a": [1, 2]}', '"ü"'])
+identities = st.sampled_from(['"doc"', "7", "null", '{"a": [1, 2]}', '"ü"', '""', "true", "7.0"])
 documents = st.builds(
     lambda text, other, identity, escaped: (
         f'{{"id": {identity}, "text": {json.dumps(text, ensure_ascii=escaped)}, "score": 1.50,'

@@ -149,16 +149,6 @@ def test_rows_that_match_and_rows_that_do_not_are_named_by_report_purge_and_veri
     assert f"list: {expected}" in render_purge(purge(of))
 
 
-def test_list_whose_documents_have_left_the_sources_since_is_no_error(tmp_path: Path) -> None:
-    write_sources(tmp_path)
-    write_list(tmp_path, {"id": "1-3"})
-    build(settings(tmp_path, "keep"))
-    (tmp_path / "corpus" / "part1.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows_of(1) if row["id"] != "1-3")
-    )
-    assert build(settings(tmp_path, "keep")).receipt("decided", "forgotten").counts["unmatched"] == 1
-
-
 def test_estimate_of_a_sample_without_the_listed_documents_is_no_error(tmp_path: Path) -> None:
     write_sources(tmp_path)
     write_list(tmp_path, {"id": "nobody"})
