@@ -255,8 +255,8 @@ def _run_in_pool(
                 # Quicker here than a worker could read what this process knows.
                 yield from _run_here(build, [(stage, unit)], verify=verify)
             else:
-                running[pool.submit(_run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit
-        pool.submit(int)  # makes the pool watch its workers: it would not notice one that has died before
+                running[_submitted(pool, _run_step, str(build.plan_receipt), stage, unit, verify)] = stage, unit
+        _submitted(pool, int)  # makes the pool watch its workers: it would not notice one that has died before
         # Asked once: this call takes the exit codes of the dead, which the pool's thread does, too, when one has died,
         # and the second to ask for a code gets 255.
         peaks = dict.fromkeys(multiprocessing.active_children(), 0)
@@ -276,6 +276,16 @@ def _run_in_pool(
             future.cancel()  # after an interrupt, too, no waiting step may start
         wait(running)
         raise
+
+
+def _submitted(pool: ProcessPoolExecutor, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """`pool.submit`, which raises an OSError without a number if the pool breaks, and closes its queue, meanwhile."""
+    try:
+        return pool.submit(call, *arguments)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BrokenProcessPool from error
 
 
 def _require_done(
