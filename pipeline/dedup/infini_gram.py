@@ -39,8 +39,12 @@ def append_metadata(
     *,
     indexed: IndexedSource,
     text_field: str,
+    path: str,
+    lines_before: int,
 ) -> int:
     """Append the lines of one source file's documents, read from its decompressed `stream`; returns their bytes.
+
+    `path`, `lines_before`: of the file that it is a part of, or its own name and 0.
 
     Raises CorruptDataError if a line's text differs from the indexed text, unless a step rewrote that.
     """
@@ -59,7 +63,7 @@ def append_metadata(
                 same = False
             if not same:
                 raise changed_source(indexed.path, int(numbers[document]), "another line")
-            row = {"path": indexed.path, "linenum": int(numbers[document]), "metadata": fields}
+            row = {"path": path, "linenum": lines_before + int(numbers[document]), "metadata": fields}
             lines.append(json.dumps(row).encode("ascii") + b"\n")
             starts.append(written)
             written += len(lines[-1])

@@ -9,9 +9,10 @@ from corpusmill.engine.stage import Recount, Stage
 from corpusmill.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.stages import download
 from corpusmill.stages.index import require_few_rejected, text_stage
+from corpusmill.stages.parts import lines_before_settings
 
 if TYPE_CHECKING:
-    from corpusmill.engine.build import Build
+    from corpusmill.engine.build import Build, StepView
 
 
 def _units(build: Build) -> list[str]:
@@ -22,14 +23,15 @@ def _inputs(build: Build, shard: str) -> list[tuple[str, str]]:
     return [("download", shard), (text_stage(build, shard), shard)]
 
 
-def _settings(build: Build, _shard: str) -> dict[str, Any]:
+def _settings(build: Build, shard: str) -> dict[str, Any]:
     # A text has one suffix array whichever library made it; only msgspec, which reads the lines, matters.
     source = build.config.source  # the metadata of a parquet row is JSON of its text and its id
     fields = {"text_field": source.text_field, "id_field": source.id_field}
-    return {**fields, "unigram": build.config.index.unigram, "libraries": versions_of("msgspec")}
+    own = {"unigram": build.config.index.unigram, "libraries": versions_of("msgspec")}
+    return {**fields, **own, **lines_before_settings(build, shard)}
 
 
-def _run(build: Build, shard: str, folder: Path) -> Outcome:
+def _run(build: StepView, shard: str, folder: Path) -> Outcome:
     from corpusmill.dedup.infini_gram import METADATA, METADATA_OFFSETS, append_metadata, link_text
     from corpusmill.dedup.suffix_array import write_suffix_array
     from corpusmill.documents.text_shard import open_text_shard
@@ -38,13 +40,18 @@ def _run(build: Build, shard: str, folder: Path) -> Outcome:
     text = open_text_shard(build.folder(text_stage(build, shard), shard))
     link_text(build.folder(text_stage(build, shard), shard), folder)
     counts = write_suffix_array(text.text, folder, unigram=build.config.index.unigram)
-    metadata_bytes = 0
+    metadata_bytes, lines_before = 0, build.settings.get("lines_before", {})
     with (folder / METADATA).open("wb") as metadata, (folder / METADATA_OFFSETS).open("wb") as offsets:
         for copy, source in zip(download.local_copies(build, shard), text.sources, strict=True):
             with open_as_lines(copy, build.config.source) as lines:
-                field = build.config.source.text_field
                 metadata_bytes += append_metadata(
-                    lines, metadata, offsets, indexed=text.indexed(source), text_field=field
+                    lines,
+                    metadata,
+                    offsets,
+                    indexed=text.indexed(source),
+                    text_field=build.config.source.text_field,
+                    path=copy.file.part.of if copy.file.part else source.path,
+                    lines_before=lines_before.get(source.path, 0),
                 )
     documents = (folder / METADATA_OFFSETS).stat().st_size // 8
     return Outcome(

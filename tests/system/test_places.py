@@ -189,3 +189,14 @@ def test_annotated_hit_of_a_cut_file_is_in_its_document(tmp_path: Path, name: st
         written = [row for path in sorted(folder.glob("big*.jsonl")) for row in rows(path)]
     assert [row["id"] for row in written if row.get("hits")] == [f"doc-{CONTAMINATED}"]
     assert verify_build(build).findings == ()
+
+
+def test_infini_gram_index_of_a_cut_file_names_the_users_file_and_lines(tmp_path: Path) -> None:
+    write(tmp_path / "corpus", "big.jsonl")
+    build = built(config_of(tmp_path, tmp_path / "corpus", steps=None, index={"method": "suffix_array"}))
+    assert len(build.plan.shards) > 3
+    folders = [build.folder("suffix_array", shard) for shard in build.units("suffix_array")]
+    named = {row["metadata"]["id"]: (row["path"], row["linenum"]) for at in folders for row in rows(at / "metadata")}
+    places = {f"doc-{number}": ("big.jsonl", number) for number, row in enumerate(rows_of()) if row}
+    del places[f"doc-{CONTAMINATED}"]
+    assert named == places | {"last": ("zz.jsonl", 1)}
