@@ -16,7 +16,7 @@ from corpusmill.config import check_config
 from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.stages.graph import open_build
 from tests.dags.conftest import PASSWORDS, Ask
-from tests.dags.seeded import _task, seed_run, set_handed_on, set_state_of_plan, set_state_of_task
+from tests.dags.seeded import seed_run, set_handed_on, set_state_of_plan, set_state_of_task, task_row
 from tests.report.page import Page
 from tests.system.corpus import configuration, write_corpus
 
@@ -246,7 +246,7 @@ def test_run_that_asks_for_an_approval_leads_to_the_task_that_waits(ask: Ask, bu
 
     run = seed_run(built, "asking", until="union", state="running")
     assert "This run waits for you" not in ask(f"build_dataset/{run}/live").text
-    waiting = _task("approve_removal", -1, None, "awaiting_input", datetime.now(UTC), None)
+    waiting = task_row("approve_removal", -1, None, "awaiting_input", datetime.now(UTC), None)
     with create_session() as session:
         session.execute(insert(TaskInstance), [waiting | {"dag_id": "build_dataset", "run_id": run}])
     page = ask(f"build_dataset/{run}/live").text
