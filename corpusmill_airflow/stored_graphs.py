@@ -42,17 +42,16 @@ def _lists_to_their_stages(root: Node) -> bool:
     if kind != "taskgroup" or any(task_id.startswith(f"{LISTS}.list_") for task_id in lists["children"]):
         return False
     del root["children"][LISTS]
-    groups = [root, *(node for kind, node in root["children"].values() if kind == "taskgroup")]
+    groups = {"": root} | {name: node for name, (kind, node) in root["children"].items() if kind == "taskgroup"}
     for task_id, listing in lists["children"].items():
         stage = task_id.removeprefix(f"{LISTS}.")
-        home = next((group for group in groups if _task_of(stage, group) in group["children"]), root)
+        home = next((group for name, group in groups.items() if _task_of(stage, name) in group["children"]), root)
         home["children"][task_id] = listing
     return True
 
 
-def _task_of(stage: str, group: Node) -> str:
-    name = group["_group_id"]
-    return f"{name}.{stage}" if name else stage
+def _task_of(stage: str, group: str) -> str:
+    return f"{group}.{stage}" if group else stage
 
 
 if __name__ == "__main__":
