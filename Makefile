@@ -22,7 +22,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 .PHONY: help setup demo up down compose-env pin-images wheel test test-slow test-thorough fuzz test-consumers test-ui test-wheel test-containers screenshots docs check lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## install everything into .venv (the other targets do this by themselves)
 
@@ -35,7 +35,7 @@ up: $(STAMP) ## start Airflow and leave it running; prints the address of its UI
 down: $(STAMP) ## stop Airflow
 	@$(BIN)/python demo/server.py down
 
-compose-env: ## write .env for docker compose: generated passwords and keys
+compose-env: ## write .env for docker compose, and say what keeps compose from working here
 	@python3 deploy/compose_env.py .env
 
 pin-images: ## write the digests of the images into docker-compose.yaml and the Dockerfile; needs docker and a network
@@ -72,7 +72,7 @@ test-wheel: $(STAMP) ## try the wheel in fresh environments with Airflow 3.1, 3.
 test-containers: $(STAMP) ## start the compose file in both profiles, kill and cut off its services, compare the bytes
 	$(BIN)/python -m pytest tests/containers -s
 
-screenshots: $(STAMP) ## the same, and take the screenshots in README.md again
+screenshots: $(STAMP) ## test-ui, and take the screenshots in README.md again
 	$(BIN)/python tests/ui/run.py screenshots
 
 docs: $(STAMP) ## make the site in build/site; warnings are errors, and no page may ask another server
