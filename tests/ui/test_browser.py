@@ -114,8 +114,12 @@ def test_graph_of_a_finished_run_shows_its_tasks(page: Page, known: SimpleNamesp
             page.locator(".react-flow__node").filter(has_text=re.compile(rf"^{task}(?![a-z_])")).first
         ).to_be_visible()
     page.get_by_role("button", name="Collapse Details Panel").click()
+    usual = page.viewport_size
+    assert usual is not None
+    page.set_viewport_size({"width": 2880, "height": 560})  # as wide as the graph, to be opened by itself
     page.get_by_role("button", name="Fit View").click()
     picture(page, "readme/graph")
+    page.set_viewport_size(usual)
 
 
 def test_grid_of_a_finished_run_shows_its_tasks(page: Page, known: SimpleNamespace) -> None:
