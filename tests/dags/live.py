@@ -153,7 +153,7 @@ class Live(Rest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("dags", "demo", "plugins"):
+        for name in ("dags", "demo", "deploy", "plugins"):
             shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         # Not pipeline/, which is installed: compiled kernels count for the path of their source. They are copied.
         cache = ROOT / ".cache" / "numba"

@@ -37,7 +37,7 @@ class Demo:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A copy of what the demo needs; Airflow is stopped at the end, whatever happened."""
     folder = tmp_path_factory.mktemp("clone")
-    for name in ("corpusmill", "corpusmill_airflow", "dags", "demo", "plugins"):
+    for name in ("corpusmill", "corpusmill_airflow", "dags", "demo", "deploy", "plugins"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     yield folder
     subprocess.run([sys.executable, "demo/server.py", "down"], cwd=folder, check=True)
