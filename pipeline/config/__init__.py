@@ -25,6 +25,7 @@ from corpusmill.config.exports import FORMATS, DestinationConfig, ExportsConfig,
 from corpusmill.config.places import dataset_folder, named_version, version_folder
 from corpusmill.config.reading import EXAMPLE, check_config, load_config, parse_config
 from corpusmill.config.sections import (
+    ALL_BUT_ONE,
     FORGOTTEN,
     LEAST_MINIMUM_BYTES,
     DecisionsConfig,
@@ -42,6 +43,7 @@ from corpusmill.config.sections import (
 from corpusmill.config.values import LARGEST_SIZE
 
 __all__ = [
+    "ALL_BUT_ONE",
     "EXAMPLE",
     "FORGOTTEN",
     "FORMATS",

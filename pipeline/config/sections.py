@@ -12,6 +12,7 @@ from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Lo
 from corpusmill.section import Section
 
 LEAST_MINIMUM_BYTES = 7
+ALL_BUT_ONE = math.nextafter(1, 0)  # the largest share of rows with which one of any number must match
 FORGOTTEN = "forgotten"  # the drop reason of documents on the list of `forget`
 LICENSE = r"^[a-z0-9][a-z0-9.+-]*$"  # as the Hub names them: odc-by, cc-by-4.0, other
 LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"  # ISO 639-1 or 639-3
@@ -165,10 +166,11 @@ class ForgetConfig(Section):
     endpoint_url: Location | None = None
     key: Annotated[str, Field(min_length=1)] | tuple[str, str] = "id"
     copies: Literal["keep", "also"]
+    max_unmatched_share: Annotated[float, Field(ge=0, le=1)] | None = None
 
     def decisions(self) -> DecisionsConfig:
-        """The list as decisions that no document survives: a row without a key is refused, and a list of which no row
-        matches.
+        """The list as decisions that no document survives: a row without a key is refused, and by default a list of
+        which no row matches.
         """
         column = self.key if isinstance(self.key, str) else self.key[0]
         return DecisionsConfig(
@@ -177,7 +179,7 @@ class ForgetConfig(Section):
             endpoint_url=self.endpoint_url,
             key=self.key,
             keep=f"`{column}` is null",
-            max_unmatched_share=math.nextafter(1, 0),  # all rows but one
+            max_unmatched_share=ALL_BUT_ONE if self.max_unmatched_share is None else self.max_unmatched_share,
         )
 
 

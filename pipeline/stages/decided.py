@@ -1,7 +1,7 @@
 """Decided: finds the decisions, and the rows of the list of `forget`, that match no document.
 
-Too many are an error. Of the list one row must match, except in a sample: a list that matches nothing has other ids
-than the documents, or names other files.
+Too many are an error (max_unmatched_share). Unless it sets that, one row of the list must match, except in a sample: a
+list that matches nothing has other ids than the documents, or names other files, or the sources have removed them all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.config import FORGOTTEN
+from corpusmill.config import ALL_BUT_ONE, FORGOTTEN
 from corpusmill.engine.stage import Stage, whole
 from corpusmill.errors import PermanentError
 from corpusmill.ledger import Check, Outcome, Receipt
@@ -63,12 +63,17 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
 
 def _refuse(wanted: DecisionsConfig, rows: int, unmatched: list[tuple[str, int]]) -> None:
     """UnmatchedDecisionsError with the first rows that match no document."""
-    what = "decisions"
-    expected = f"at most {wanted.max_unmatched_share:.4%} (max_unmatched_share of the decisions {wanted.name})"
+    what, key = "decisions", f"max_unmatched_share of the decisions {wanted.name}"
     next_step = "compare the keys with the documents' ids, or files and lines; or raise max_unmatched_share"
     if wanted.name == FORGOTTEN:
-        what, expected = "rows of the list to forget", "a row that matches"
-        next_step = "compare the list with the documents' ids (source.id_field), or files and lines"
+        what, key = "rows of the list to forget", "forget.max_unmatched_share"
+        next_step = (
+            "compare the list with the documents' ids (source.id_field), or files and lines; if the sources have"
+            " removed its documents, set forget.max_unmatched_share: 1"
+        )
+    expected = f"at most {wanted.max_unmatched_share:.4%} ({key})"
+    if wanted.max_unmatched_share == ALL_BUT_ONE:
+        expected = "a row that matches"
     raise UnmatchedDecisionsError(
         f"{len(unmatched):,} of {rows:,} {what} match no document",
         where="\n".join(f"{file}, row {row:,}" for file, row in unmatched[:5]),

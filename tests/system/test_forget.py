@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,30 @@ def test_list_that_matches_no_document_is_no_success_of_build_purge_or_verify(tm
     assert verify_build(planned).findings
     with pytest.raises(PermanentError):
         purge(planned)
+
+
+@pytest.mark.parametrize("long_lived", [True, False])
+def test_list_of_documents_that_the_sources_removed_fails_until_its_share_may_be_1(
+    long_lived: bool, tmp_path: Path
+) -> None:
+    """With the log of an earlier version, and from scratch; every row may be required to match, too."""
+    write_list(tmp_path, {"id": "0-5"}, {"id": "2-1"})
+    if long_lived:
+        write_sources(tmp_path)
+        build(settings(tmp_path, "also"))
+        shutil.rmtree(tmp_path / "corpus")
+    write_sources(tmp_path, stay=lambda row: row["id"] not in {"0-5", "2-1"})
+    with pytest.raises(UnmatchedDecisionsError, match=r"forget\.max_unmatched_share: 1"):
+        build(settings(tmp_path, "also"))
+    of = build(settings(tmp_path, "also", listed={"max_unmatched_share": 1}))
+    assert verify_build(of).findings == ()
+    assert "0 of 2 rows match a document" in render_purge(purge(of))
+    shutil.rmtree(tmp_path / "corpus")
+    write_sources(tmp_path, stay=lambda row: row["id"] != "2-1")  # one of them is back
+    of = build(settings(tmp_path, "also", listed={"max_unmatched_share": 1}))
+    assert (of.total("join", "forgotten"), of.receipt("decided", "forgotten").counts["unmatched"]) == (1, 1)
+    with pytest.raises(UnmatchedDecisionsError, match="1 of 2 rows of the list to forget match no document"):
+        build(settings(tmp_path, "also", listed={"max_unmatched_share": 0.4}))
 
 
 def test_rows_that_match_and_rows_that_do_not_are_named_by_report_purge_and_verify(tmp_path: Path) -> None:
