@@ -25,8 +25,9 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed
 from corpusmill.errors import ConfigError
 from corpusmill.ledger import Check
+from corpusmill.report.content import nothing_in_common
+from corpusmill.stages.duplicates import references_found
 from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.stages.union import held_by_references
 from corpusmill.storage.output_folder import OutputFolder
 
 ENGINE_WORDS = ("tokenized", "table", "offset", "metadata", "metaoff", "unigram")
@@ -144,15 +145,13 @@ def render_finished(finished: Finished, output: str) -> str:
     text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
     lines = [f"{documents:,} documents, {text_bytes:,} bytes of text"]
     if dedup.mode != "none":
-        removed_bytes = build.total("union", "removed_bytes")
+        references, removed_bytes = references_found(build), build.total("union", "removed_bytes")
         what = "removed" if dedup.mode == "remove" else "annotated"
         lines += [
             f"{removed_bytes:,} bytes {what} ({removed_bytes / max(1, text_bytes):.1%}):"
             f" repeats of at least {dedup.minimum_bytes} bytes",
-            *(
-                f"{size:,} of these are in {reference.path}"
-                for reference, size in zip(build.plan.references or (), held_by_references(build), strict=True)
-            ),
+            *(f"{reference.held_bytes:,} of these are in {reference.path}" for reference in references),
+            *(f"note     {sentence}" for sentence in nothing_in_common(references, dedup.minimum_bytes or 0)),
             f"{build.total('union', 'documents_touched'):,} documents touched,"
             f" {build.total('union', 'documents_emptied'):,} of them nothing but repeats",
         ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from corpusmill.report.facts import Count, Facts, PowerHistogram, Seconds
+from corpusmill.report.figures import counted
 
 
 class SourceFileDuplicates(Facts):
@@ -52,6 +54,16 @@ class ReferenceHeld(Facts):
     held_bytes: Count
 
 
+def nothing_in_common(references: Sequence[ReferenceHeld], minimum_bytes: int) -> tuple[str, ...]:
+    """A sentence for each reference that holds none of the dataset's text: it may be another corpus than was meant."""
+    return tuple(
+        f"the reference {reference.path} ({counted(reference.documents, 'document')}) has no {minimum_bytes:,} bytes in"
+        f" common with the dataset{' that an earlier reference has not' if number else ''}"
+        for number, reference in enumerate(references)
+        if not reference.held_bytes
+    )
+
+
 class DuplicateSummary(Facts):
     """What exact-substring deduplication found; `mode` states whether it was removed or only annotated.
 
@@ -78,6 +90,11 @@ class DuplicateSummary(Facts):
     def duplicate_bytes(self) -> int:
         """Bytes inside duplicate ranges."""
         return self.ranges.total
+
+    @property
+    def references_without_text(self) -> tuple[str, ...]:
+        """What to say of references of which nothing is in the dataset."""
+        return nothing_in_common(self.references, self.minimum_bytes)
 
     @property
     def range_in_words(self) -> str:

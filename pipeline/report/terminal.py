@@ -151,6 +151,8 @@ def _totals(summary: BuildSummary) -> Lines:
 def _warnings(summary: BuildSummary) -> Iterator[str]:
     if summary.latest_stays:
         yield f"latest was not moved: {plain(summary.latest_stays)}"
+    if summary.duplicates:
+        yield from map(plain, summary.duplicates.references_without_text)
     if summary.quarantine:
         documents = counted(sum(file.documents for file in summary.quarantine), "document")
         yield f"{documents} in quarantine, in {counted(len(summary.quarantine), 'file')}"

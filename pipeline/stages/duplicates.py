@@ -39,12 +39,13 @@ def duplicates(build: Build) -> DuplicateSummary | None:
         by_source_file=tuple(by_file),
         kept_gaps=_histogram(build, "kept_gap_bytes"),
         most_repeated=_most_repeated(build),
-        references=_references(build),
+        references=references_found(build),
         within_bytes=build.total("union", "within_bytes"),  # 0 without references
     )
 
 
-def _references(build: Build) -> tuple[ReferenceHeld, ...]:
+def references_found(build: Build) -> tuple[ReferenceHeld, ...]:
+    """The references, and how much of the dataset's text each is the first to hold."""
     held = zip(build.plan.references or (), held_by_references(build), strict=True)
     return tuple(_reference(build, reference, size) for reference, size in held)
 

@@ -16,8 +16,10 @@ from corpusmill.engine.graph import PLAN
 from corpusmill.engine.stage import Recount
 from corpusmill.ledger import RECEIPT_NAME, Receipt
 from corpusmill.ledger.cached import growing
+from corpusmill.report.content import nothing_in_common
 from corpusmill.report.figures import counted
 from corpusmill.sources.plan import Plan
+from corpusmill.stages.duplicates import references_found
 from corpusmill.stages.filtered import decisions_found
 from corpusmill.verify.destinations import check_destination
 from corpusmill.verify.exports import check_manifests, verify_outputs
@@ -32,7 +34,7 @@ class Verification:
     """What was re-read, and all findings, in the order of the steps.
 
     `given_back`: files that were removed because no step needs them any more (engine/reclaim.py). `lists`: how many
-    rows of the list of `forget` and of each file of decisions match a document.
+    rows of the list of `forget` and of each file of decisions match a document; references of which nothing is found.
     """
 
     steps: int
@@ -61,9 +63,10 @@ def verify_build(build: Build, *, workers: int = 1) -> Verification:
 
 
 def _lists(build: Build) -> tuple[str, ...]:
-    """What matched, of each list whose steps are intact; the others are findings."""
+    """What matched, of each list and each reference whose steps are intact; the others are findings."""
     try:
-        return tuple(f"{found.name}: {found.matched_text()}" for found in decisions_found(build))
+        matched = tuple(f"{found.name}: {found.matched_text()}" for found in decisions_found(build))
+        return matched + nothing_in_common(references_found(build), build.config.dedup.minimum_bytes or 0)
     except (*ELSEWHERE, *DAMAGE):
         return ()
 

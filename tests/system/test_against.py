@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from corpusmill.builds.local import build_dataset
@@ -19,7 +20,9 @@ from corpusmill.engine.preview import preview
 from corpusmill.errors import ConfigError, CorpusmillError, CorruptDataError, RejectedDocumentsError, SourceError
 from corpusmill.lineage import locate, render_located
 from corpusmill.lineage.facts import Located
+from corpusmill.report.html import render_html
 from corpusmill.report.summary import BuildSummary
+from corpusmill.report.terminal import print_summary
 from corpusmill.stages.graph import GRAPH, open_build
 from corpusmill.stages.retention import find_old_versions
 from corpusmill.stages.summarize import summarize
@@ -233,6 +236,39 @@ def test_reference_version_of_the_dataset_itself_is_not_removed_by_retention(tmp
     assert find_old_versions(config, keep=1) == []
     with pytest.raises(ConfigError, match="so it would read what the build writes"):
         plan_dataset(settings(tmp_path, str(version.parent / "latest")))
+
+
+def test_reference_without_a_common_text_is_named_by_report_verify_and_dedup(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", "b1", "b2")
+    references = write(tmp_path / "references", "a1", "a2")
+    rows = (references / "a1.jsonl").read_text()
+    (references / "again.jsonl").write_text(rows)  # what it has, an earlier reference has
+    (references / "other.jsonl").write_text('{"text": "nobody has this"}\n')
+    named = [references / f"{name}.jsonl" for name in ("other", "a1", "again")]
+    expected = (
+        f"the reference {named[0]} (1 document) has no 100 bytes in common with the dataset",
+        f"the reference {named[2]} (20 documents) has no 100 bytes in common with the dataset that an earlier"
+        " reference has not",
+    )
+    made = build(settings(tmp_path, *map(str, named)))
+    summary = summarize(made)
+    assert summary.duplicates
+    assert summary.duplicates.references_without_text == expected
+    assert verify_build(made).lists == expected
+    console = Console(width=1 << 10, record=True)
+    print_summary(summary, tmp_path / "page.html", console)
+    page, shown = render_html(summary), console.export_text()
+    options = [option for path in named for option in ("--against", str(path))]
+    told = (
+        CliRunner()
+        .invoke(
+            app,
+            ["dedup", str(tmp_path / "tiny"), "--output", str(tmp_path / "clean"), "--minimum-bytes", "100", *options],
+        )
+        .output
+    )
+    assert all(f"Note: {sentence}." in page and sentence in shown and sentence in told for sentence in expected)
+    assert not any(f"{named[1]} (20 documents) has" in text for text in (page, shown, told))
 
 
 BAD = {
