@@ -97,7 +97,7 @@ def configuration_of(folder: Path, values: dict[str, Any]) -> DatasetConfig:
 
 
 class ApproveForgetting(ApprovalOperator):
-    """Checks the form, then waits for approval, stating how many documents would be forgotten."""
+    """Checks the form, then waits for approval, stating which ids match a document of the last build."""
 
     def __init__(self, *, folder: str, **arguments: Any) -> None:
         super().__init__(
@@ -108,20 +108,23 @@ class ApproveForgetting(ApprovalOperator):
     @retried_as_its_error_says
     def execute(self, context: Context) -> Any:
         """Request approval; raises for an invalid form."""
+        from corpusmill.errors import inline
         from corpusmill_airflow import running
         from corpusmill_airflow.worker import ask
 
         values = dict(context["params"])
         with running.refusal_shown(context):
             config = configuration_of(Path(self.folder), values)
-            count = ask("check_requests", config=config.model_dump_json(exclude_none=True), ids=values["ids"])
+            matches = ask("check_requests", config=config.model_dump_json(exclude_none=True), ids=values["ids"])
+            print(matches)
         then = (
             "Then **every older version** at its destinations, and all text of these documents that can be reached, is "
             "permanently removed."
             if values["purge"]
             else "Older versions keep them."
         )
-        self.body = f"**{count:,} documents will be forgotten by the dataset {config.name}.** {then}"
+        as_code = f"    {inline(matches)}"  # Markdown shows ids as they are
+        self.body = f"**The dataset {config.name} will forget these documents.** {then}\n\n{as_code}\n"
         return super().execute(context)
 
 

@@ -96,12 +96,16 @@ def compare(plan_receipt: str, old: str, new: str) -> str:
     return address_of(page)
 
 
-def check_requests(config: str, ids: str) -> int:
-    """Check a list of takedowns, one id a line, before it is added to a configuration's; how many ids it holds."""
+def check_requests(config: str, ids: str) -> str:
+    """Check a list of takedowns, one id a line, before it is added to a configuration's; what matches, in words."""
+    from corpusmill.forgetting.requests import match_requests
+    from corpusmill.report.figures import counted
     from corpusmill.steps.takedowns import id_lines, require_own_list
 
-    forget = require_own_list(DatasetConfig.model_validate_json(config).forget)
-    return len(id_lines(forget, ids, where="ids"))
+    dataset = DatasetConfig.model_validate_json(config)
+    forget = require_own_list(dataset.forget)
+    wanted = id_lines(forget, ids, where="ids")
+    return f"{counted(len(wanted), 'id')}: {match_requests(dataset, forget, wanted)}"
 
 
 def forget(config: str, ids: str, asked_by: str) -> int:

@@ -38,6 +38,16 @@ def _settings(build: Build, unit: str) -> dict[str, Any]:
 
 
 def _run(build: Build, unit: str, folder: Path) -> Outcome:
+    matched, places = require_matched(build, unit)
+    with (folder / UNMATCHED).open("w") as listed:
+        listed.writelines(json.dumps({"file": file, "row": row}) + "\n" for file, row in places)
+    return Outcome(counts={"matched": matched, "unmatched": len(places), "bytes_read": 0})
+
+
+def require_matched(build: Build, unit: str) -> tuple[int, list[tuple[str, int]]]:
+    """(how many decisions match a document; file and row of those that do not); UnmatchedDecisionsError if these are
+    too many.
+    """
     import numpy as np
 
     from corpusmill.sources.sampled import read_sampled
@@ -56,9 +66,7 @@ def _run(build: Build, unit: str, folder: Path) -> Outcome:
     is_sample = unit == FORGOTTEN and read_sampled(build.work) is not None
     if len(lacking) > wanted.max_unmatched_share * len(decisions) and not is_sample:
         _refuse(wanted, len(decisions), places)
-    with (folder / UNMATCHED).open("w") as listed:
-        listed.writelines(json.dumps({"file": file, "row": row}) + "\n" for file, row in places)
-    return Outcome(counts={"matched": int(met.sum()), "unmatched": len(lacking), "bytes_read": 0})
+    return int(met.sum()), places
 
 
 def _refuse(wanted: DecisionsConfig, rows: int, unmatched: list[tuple[str, int]]) -> None:

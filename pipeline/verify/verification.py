@@ -19,6 +19,7 @@ from corpusmill.ledger.cached import growing
 from corpusmill.report.content import nothing_in_common
 from corpusmill.report.figures import counted
 from corpusmill.sources.plan import Plan
+from corpusmill.stages import decided
 from corpusmill.stages.duplicates import references_found
 from corpusmill.stages.filtered import decisions_found
 from corpusmill.verify.destinations import check_destination
@@ -89,7 +90,7 @@ def open_steps(build: Build) -> tuple[Build, list[StepFolder], Exception | None]
 
 def verify_step(build: Build, step: StepFolder) -> Verification:
     """Check one step: receipt, files, accounts, counts, and its export or destination."""
-    findings = [step.finding] if step.finding else []
+    findings = [_refused_list(build, step) or step.finding] if step.finding else []
     files = read_bytes = 0
     if step.receipt:
         try:
@@ -106,6 +107,19 @@ def verify_step(build: Build, step: StepFolder) -> Verification:
             findings.append(finding_of(error, f"{step.stage} {step.unit} cannot be read", step.folder))
     gone = len(step.receipt.given_back) if step.receipt else 0
     return Verification(1, files, read_bytes, tuple(findings), gone)
+
+
+def _refused_list(build: Build, step: StepFolder) -> Finding | None:
+    """Why a build refused a list, if that is why the step that matches it is missing."""
+    if step.stage != decided.STAGE.name or step.receipt:
+        return None
+    try:
+        decided.require_matched(build, step.unit)
+    except decided.UnmatchedDecisionsError as error:
+        return finding_of(error, "a list was refused", step.folder)
+    except DAMAGE:  # of its inputs, which are findings of their own
+        pass
+    return None
 
 
 def _check_content(build: Build, stage: str, folder: Path, receipt: Receipt, *, whole: bool) -> list[Finding]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import BundleDagBag
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import ParamValidationError
 
 from corpusmill.builds.local import build_dataset
@@ -52,6 +53,25 @@ def test_form_refuses_what_it_cannot_use(dag: Any, name: str, value: object) -> 
     field = dag.params.get_param(name)
     with pytest.raises(ParamValidationError):
         field.resolve(value)
+
+
+def test_question_and_log_say_what_matches_as_the_command_does(
+    dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(ApprovalOperator, "execute", lambda self, _context: asked.append(self.body))
+    write_sources(tmp_path)
+    build_dataset(load_config(tmp_path / "datasets" / "tiny.yaml"), workers=1)
+
+    def ask(*ids: str) -> str:
+        dag.get_task("approve_forgetting").execute({"params": form(ids="\n".join(ids))})
+        (said,) = [line for line in capsys.readouterr().out.splitlines() if " match " in line]
+        assert f"\n\n    {said}\n" in asked[-1]
+        return said
+
+    assert ask("*3*", MINE["id"]) == "2 ids: 1 of 2 match a document of the last build; not *3*"
+    assert ask("3", "4") == "2 ids: 0 of 2 match a document of the last build; not 3, 4"
+    assert (tmp_path / "list.jsonl").read_text() == ""
 
 
 @pytest.mark.slow

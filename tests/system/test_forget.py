@@ -132,7 +132,9 @@ def test_list_that_matches_no_document_is_no_success_of_build_purge_or_verify(tm
     assert "list.jsonl, row 1\n" in str(caught.value)
     assert outputs(tmp_path) == before
     planned = open_build(plan_dataset(config))
-    assert verify_build(planned).findings
+    refused = verify_build(planned).findings[0]
+    assert refused.what == "2 of 2 rows of the list to forget match no document"
+    assert refused.where == "list.jsonl, row 1\nlist.jsonl, row 2"
     with pytest.raises(PermanentError):
         purge(planned)
 
