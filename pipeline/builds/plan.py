@@ -100,13 +100,15 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         texts_of_sources,
     )
     from corpusmill.engine.runs import DELIVERED
+    from corpusmill.sources.survey import MOST_MEASURED, survey_sources
+    from corpusmill.stages.annotating import annotation_keys, require_places
     from corpusmill.stages.tokenize import locked
 
-    problems, plan = Problems(), Plan(shards=[])
+    problems, plan, files = Problems(), Plan(shards=[]), list[StoredFile]()
     with problems.kept():
         require_memory(config, where=config.name)
     with problems.kept():
-        _, plan = _planned(config)
+        files, plan = _planned(config)
     work, delivered = work_of(config), False  # a delivered plan writes nothing new
     with problems.kept():
         config = locked(config)
@@ -122,6 +124,10 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
                 texts = texts_of_sources(config, plan)
                 require_memory_for_suffix_arrays(config, sum(texts) + text_of_references(config, plan))
         with problems.kept():
+            if annotation_keys(config):
+                survey_sources(
+                    files, config.source.endpoint_url, most_files=MOST_MEASURED, visit=partial(require_places, config)
+                )
             needed, stated_by = needed_room(config, plan, work)
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
     problems.raise_all()

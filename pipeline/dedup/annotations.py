@@ -10,7 +10,7 @@ shows in the balance. Price: one search for a key for each document and attribut
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,6 +185,17 @@ def require_place(path: Sequence[str], depth: int, where: str, *, replace_existi
             where=where,
             expected=f"null or nothing at {at!r}",
             next_step="name another annotate_key, or set replace_existing if the old value may go",
+        )
+
+
+def require_column(columns: Collection[str], key: str, where: str, *, replace_existing: bool) -> None:
+    """ConfigError if a parquet file has a column of an annotation's name that may not be replaced."""
+    if key in columns and not replace_existing:
+        raise ConfigError(
+            "a parquet file already has a column with the annotation's name",
+            where=f"{where}, column {key}",
+            expected="no such column",
+            next_step="name another annotate_key, or set replace_existing if the old values may go",
         )
 
 

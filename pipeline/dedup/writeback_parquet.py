@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from corpusmill.content import NOTHING
 from corpusmill.content_kernels import placed_sum
-from corpusmill.dedup.annotations import Annotation, text_parts
+from corpusmill.dedup.annotations import Annotation, require_column, text_parts
 from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges
 from corpusmill.documents.located import changed_source
 from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
 from corpusmill.documents.parquet_footer import ColumnChunk
 from corpusmill.documents.text_shard import IndexedSource
-from corpusmill.errors import ConfigError
 
 RANGES = pa.list_(pa.list_(pa.int64()))
 
@@ -138,13 +137,7 @@ def _schema(schema: pa.Schema, annotations: Sequence[Annotation], source: str) -
     for annotation in annotations:
         column = pa.field(annotation.key, annotation.column)
         place = schema.get_field_index(annotation.key)
-        if place >= 0 and not annotation.replace_existing:
-            raise ConfigError(
-                "a parquet file already has a column with the annotation's name",
-                where=f"{source}, column {annotation.key}",
-                expected="no such column",
-                next_step="name another annotate_key, or set replace_existing if the old values may go",
-            )
+        require_column(schema.names, annotation.key, source, replace_existing=annotation.replace_existing)
         schema = schema.append(column) if place < 0 else schema.set(place, column)
     return schema
 

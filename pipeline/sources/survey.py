@@ -33,6 +33,10 @@ USUAL_FIELD, USUAL_ID = "text", "id"
 KEYS_SHOWN = 10
 
 
+Visit = Callable[[dict[str, Any] | list[str], str], None]
+"""Sees each object of JSON lines, or the names of a parquet file's columns, and where that is."""
+
+
 @dataclass(frozen=True)
 class FileSurvey:
     """The beginning of one file: its `lines` (parquet: rows), and by key the number of lines with text there, the bytes
@@ -88,12 +92,9 @@ def survey_sources(
     endpoint_url: str | None = None,
     *,
     most_files: int = MOST_FILES,
-    visit: Callable[[dict[str, Any], str], None] = lambda _record, _where: None,
+    visit: Visit = lambda _seen, _where: None,
 ) -> Survey:
-    """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read.
-
-    `visit` sees each object of JSON lines, and where it is.
-    """
+    """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read."""
     by_ending: dict[str, list[StoredFile]] = {}
     for file in files:
         by_ending.setdefault(ending_of(file.name), []).append(file)
@@ -194,12 +195,12 @@ def _shares(with_text: Counter[str], lines: int) -> str:
     return ", ".join(f"{key} in {with_text[key] / lines:.0%}" for key in keys)
 
 
-def _survey(file: StoredFile, endpoint_url: str | None, visit: Callable[[dict[str, Any], str], None]) -> FileSurvey:
+def _survey(file: StoredFile, endpoint_url: str | None, visit: Visit) -> FileSurvey:
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     lines, with_text, text_bytes, with_id = 0, Counter[str](), Counter[str](), Counter[str]()
     with store.open(name) as raw:
         is_table = file.name.endswith(".parquet")
-        records, share = _rows(raw, file.name) if is_table else _lines(raw, file)
+        records, share = _rows(raw, file.name, visit) if is_table else _lines(raw, file)
         for record in records:
             lines += 1
             if not is_table:
@@ -252,13 +253,14 @@ def _members(line: bytes) -> Iterable[tuple[str, Any]]:
     return record.items() if isinstance(record, dict) else ()
 
 
-def _rows(raw: BinaryIO, name: str) -> tuple[list[Iterable[tuple[str, Any]]], float]:
+def _rows(raw: BinaryIO, name: str, visit: Visit) -> tuple[list[Iterable[tuple[str, Any]]], float]:
     """The columns of text and of integers of the first rows, and the share of all rows that they are."""
     import pyarrow as pa
 
     from corpusmill.documents.parquet import open_parquet
 
     file = open_parquet(raw, name)
+    visit(file.schema_arrow.names, name)
     columns = [field.name for field in file.schema_arrow if _is_text_or_integer(pa, field.type)]
     batch = next(file.iter_batches(ROWS, columns=columns, use_threads=False), None)
     rows = batch.to_pylist() if batch is not None else []

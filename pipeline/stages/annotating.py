@@ -35,15 +35,32 @@ def annotates_hits(build: Build) -> bool:
     return build.config.decontamination is not None and build.config.decontamination.action == "annotate"
 
 
-def require_places(config: DatasetConfig, record: dict[str, Any], where: str) -> None:
-    """ConfigError if an annotation has no place in a parsed line."""
-    from corpusmill.dedup.annotations import require_place_in
-
+def annotation_keys(config: DatasetConfig) -> list[tuple[str, bool]]:
+    """(key, whether it may replace a value) of each annotation that writeback adds."""
     dedup, decontamination = config.dedup, config.decontamination
-    if dedup.mode == "annotate":
-        require_place_in(record, dedup.annotate_key.split("."), where, replace_existing=dedup.replace_existing)
+    keys = [(dedup.annotate_key, dedup.replace_existing)] if dedup.mode == "annotate" else []
     if decontamination and decontamination.action == "annotate":
-        require_place_in(record, decontamination.annotate_key.split("."), where, replace_existing=False)
+        keys.append((decontamination.annotate_key, False))
+    return keys if dedup.writeback else []
+
+
+def require_places(config: DatasetConfig, seen: dict[str, Any] | list[str], where: str) -> None:
+    """ConfigError if an annotation has no place in a parsed line, or in a parquet file with columns of these names.
+
+    A line passes if it may not be written: one without text, and every one if the configuration may drop documents.
+    """
+    from corpusmill.dedup.annotations import require_column, require_place_in
+
+    for key, replace_existing in annotation_keys(config):
+        if isinstance(seen, list):
+            require_column(seen, key, where, replace_existing=replace_existing)
+        elif isinstance(seen.get(config.source.text_field), str) and not _may_drop(config):
+            require_place_in(seen, key.split("."), where, replace_existing=replace_existing)
+
+
+def _may_drop(config: DatasetConfig) -> bool:
+    removes = config.decontamination is not None and config.decontamination.action == "remove"
+    return bool(config.steps or config.all_decisions() or config.dedup.drop_empty or removes)
 
 
 def ranges_of(build: Build, shard: str, text: TextShard) -> NDArray[np.uint64]:

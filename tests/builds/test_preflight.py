@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +311,7 @@ def test_check_says_how_many_lines_have_the_id_field_and_refuses_one_that_none_h
 
 
 @pytest.mark.parametrize("mode", ["ranges", "hits"])
-def test_check_refuses_an_annotation_that_has_no_place_in_a_line(mode: str, tmp_path: Path) -> None:
+def test_annotation_that_has_no_place_is_refused_at_the_first_look(mode: str, tmp_path: Path) -> None:
     """It failed in the last stage."""
     (tmp_path / "items.jsonl").write_text('{"question": "How many kettles are left on Friday?"}\n')
     benchmark = {"name": "items", "path": str(tmp_path / "items.jsonl")}
@@ -317,11 +319,24 @@ def test_check_refuses_an_annotation_that_has_no_place_in_a_line(mode: str, tmp_
     ranges = {"dedup": {"mode": "annotate", "minimum_bytes": 100, "annotate_key": "meta.key"}}
     changes: dict[str, Any] = ranges if mode == "ranges" else {"decontamination": wanted}
     (tmp_path / "corpus").mkdir()
-    for meta, fits in ((None, True), ({}, True), ({"key": None}, True), ("text", False), ({"key": 1}, False)):
-        rows = [{"text": "one"}, {"text": "two", "meta": meta}]
+    plan = partial(plan_dataset, to_build=True)
+
+    def refused(where: str, **more: Any) -> None:
+        for check in (check_dataset, plan):
+            with pytest.raises(ConfigError, match=where):
+                check(config(tmp_path, **changes, **more))
+        assert list(tmp_path.rglob("receipt.json")) == []
+
+    def fits(**more: Any) -> None:
+        check_dataset(config(tmp_path, **changes, **more))
+        shutil.rmtree(plan(config(tmp_path, **changes, **more)).parents[2])
+
+    for meta, has_place in ((None, True), ({}, True), ({"key": None}, True), ("text", False), ({"key": 1}, False)):
+        rows = [{"text": "one"}, {"meta": 5}, {"text": "two", "meta": meta}]  # the second is no document
         (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        if fits:
-            check_dataset(config(tmp_path, **changes))
-        else:
-            with pytest.raises(ConfigError, match=r"a\.jsonl, line 2"):
-                check_dataset(config(tmp_path, **changes))
+        fits() if has_place else refused(r"a\.jsonl, line 3")
+    fits(steps=[{"use": "corpusmill.steps.gopher:Quality"}])  # which may drop that document
+    (tmp_path / "corpus" / "a.jsonl").unlink()
+    for column, has_place in (("meta", True), ("meta.other", True), ("meta.key", False)):  # dots are part of a name
+        pq.write_table(pa.table({"text": ["one"], column: [{"key": 1}]}), tmp_path / "corpus" / "a.parquet")
+        fits() if has_place else refused(r"a\.parquet, column meta\.key")
