@@ -8,7 +8,7 @@ source's files are listed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from corpusmill.config import DatasetConfig, absolute
@@ -37,16 +37,10 @@ def require_apart(sources: list[str], places: Places, *, files: bool = False) ->
     `files`: the places are files, and a source must not name one of them.
     """
     split = [split_glob(source) if is_glob(source) else (PurePosixPath(source), EVERYTHING) for source in sources]
-    links = [_links_below(folder, pattern) for folder, pattern in split]
-    for key, place in places:
-        written = _resolved(PurePosixPath(place))
-        for source, (folder, pattern), linked in zip(sources, split, links, strict=True):
+    resolved = [(key, place, _resolved(PurePosixPath(place))) for key, place in places]
+    for key, place, written in resolved:
+        for source, (folder, pattern) in zip(sources, split, strict=True):
             read = _resolved(folder)
-            for name, target in linked:
-                below = written[len(target) :]
-                if written[: len(target)] == target and may_match_below((*name, *below), pattern):
-                    what = f"a link inside a source leads to {key}, so the next build would read what this one wrote"
-                    raise _overlap(what, key, place, "/".join((str(folder), *name)))
             if read[: len(written)] == written and read != written:
                 raise _overlap(f"a source is inside {key}, so it would read what the build writes", key, place, source)
             below = written[len(read) :]
@@ -54,6 +48,13 @@ def require_apart(sources: list[str], places: Places, *, files: bool = False) ->
             if written[: len(read)] == read and (named or may_match_below(below, pattern)):
                 what = f"{key} is inside a source, so the next build would read what this one wrote"
                 raise _overlap(what, key, place, source)
+    for folder, pattern in split:
+        for name, target in _links_below(folder, pattern):
+            for key, place, written in resolved:
+                below = written[len(target) :]
+                if written[: len(target)] == target and may_match_below((*name, *below), pattern):
+                    what = f"a link inside a source leads to {key}, so the next build would read what this one wrote"
+                    raise _overlap(what, key, place, "/".join((str(folder), *name)))
 
 
 def require_none_written(files: Iterable[StoredFile], places: Places) -> None:
@@ -67,11 +68,11 @@ def require_none_written(files: Iterable[StoredFile], places: Places) -> None:
                 raise _overlap(what, key, place, file.location)
 
 
-def _links_below(folder: PurePosixPath, pattern: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _links_below(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """(name, resolved target) of the links to folders below a source of this machine."""
-    if folder.parts[0].endswith(":"):
-        return []
-    return [(name, _resolved(folder.joinpath(*name))) for name in linked_folders(Path(folder), pattern)]
+    if not folder.parts[0].endswith(":"):
+        for name in linked_folders(Path(folder), pattern):
+            yield name, _resolved(folder.joinpath(*name))
 
 
 def _resolved(location: PurePosixPath) -> tuple[str, ...]:

@@ -58,13 +58,24 @@ def walk_files(
 
 
 def linked_folders(root: Path, pattern: Sequence[str] = EVERYTHING) -> Iterator[tuple[str, ...]]:
-    """Names, as parts relative to `root`, of the links to folders below it that can hold a match of a glob. Links
-    inside linked folders are left out.
+    """Names, as parts relative to `root`, of the links to folders below it that can hold a match of a glob, also of
+    those inside linked folders. A link comes before its folder is read, and each folder is read once.
     """
-    for folder, names, _ in os.walk(root):
-        parts = Path(folder).relative_to(root).parts
-        names[:] = [name for name in names if may_match_below((*parts, name), pattern) and not name.startswith(".")]
-        yield from ((*parts, name) for name in names if Path(f"{folder}/{name}").is_symlink())
+    known: set[str] = set()
+
+    def below(start: Path, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for folder, names, _ in os.walk(start):
+            if (real := os.path.realpath(folder)) in known:
+                names.clear()
+                continue
+            known.add(real)
+            parts = (*above, *Path(folder).relative_to(start).parts)
+            names[:] = [name for name in names if may_match_below((*parts, name), pattern) and not name.startswith(".")]
+            for link in (name for name in names if Path(folder, name).is_symlink()):
+                yield (*parts, link)
+                yield from below(Path(folder, link), (*parts, link))
+
+    return below(root, ())
 
 
 def reached_twice(first: str, second: str, *, what: str) -> SourceError:

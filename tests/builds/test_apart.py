@@ -114,6 +114,23 @@ def test_link_to_a_destination_is_refused_before_anything_is_written_there(
         list_dataset(config(root, source))
 
 
+@pytest.mark.parametrize("source", ["src", "src/**/*.jsonl", "src/*/*/*/*/documents/*"])
+def test_link_to_a_destination_in_a_linked_folder_is_refused_before_anything_is_written_there(
+    root: Path, source: str
+) -> None:
+    """Also where links lead in circles, and not where no source can match below the destination."""
+    (root / "outputs").mkdir()
+    (root / "aside").mkdir()
+    (root / "aside/back").symlink_to(root / "src")
+    (root / "aside/self").symlink_to(root / "aside")
+    (root / "src/first").symlink_to(root / "aside")
+    require_apart([str(root / source)], [("destinations", str(root / "outputs/tiny"))])
+    (root / "aside/then").symlink_to(root / "outputs")
+    with pytest.raises(ConfigError, match=r"(?s)a link inside a source leads to destinations.*src/first/then"):
+        list_dataset(config(root, source))
+    require_apart([str(root / "src/*.jsonl")], [("destinations", str(root / "outputs/tiny"))])
+
+
 def test_output_that_a_link_among_the_sources_leads_to_is_refused(root: Path) -> None:
     (root / "src/link").symlink_to(root / "outputs/tiny/v")
     (root / "outputs/tiny/v/documents").mkdir(parents=True)
