@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,32 +40,50 @@ class Document:
     ranges: list[tuple[int, int]] = field(default_factory=list)
     ids: Row = field(default_factory=list)
     rewritten: bool = False
+    identity: str = ""
 
     def kept(self) -> bytes:
         gone = {place for start, end in self.ranges for place in range(start, end)}
         return bytes(byte for place, byte in enumerate(self.text) if place not in gone)
 
 
-def dataset(settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary) -> dict[str, Any] | None:
+class RefusedError(Exception):
+    """There is no such dataset; the name of the error that says so."""
+
+
+class Members(list[Any]):
+    """The members of a JSON object, as pairs."""
+
+
+def dataset(
+    settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary, listed: list[str], seen: Counter[str]
+) -> dict[str, Any] | None:
     """Name to content of every delivered file but dataset.json, SHA256SUMS, shuffle_quality.json and exp_data.json.
 
-    `settings` are complete, as `DatasetConfig.model_dump()` has them. None if no document has a token.
+    `settings` are complete, as `DatasetConfig.model_dump()` has them; `listed`: the ids of the list to forget. None if
+    no document has a token. `seen` counts what happens to documents.
     """
-    texts = [[(part, _documents(part, settings["source"]["text_field"])) for part in shard] for shard in shards]
+    texts = [[(part, _documents(part, settings["source"])) for part in shard] for shard in shards]
+    if settings["forget"]:
+        _forget([held for shard in texts for _, held in shard], settings["forget"], listed, seen)
     dropped = _stepped(texts, settings, "index")
     if settings["dedup"]["mode"] != "none":
         _find_repeats([[item for _, held in shard for item in held] for shard in texts], settings["dedup"])
+    seen["emptied"] += sum(
+        bool(item.ranges and not item.kept()) for shard in texts for _, held in shard for item in held
+    )
     dropped += _stepped(texts, settings, "writeback")
     for item in (item for shard in texts for _, held in shard for item in held):
         item.ids = _selected(item, settings, vocabulary)
-    if not any(item.ids for shard in texts for _, held in shard for item in held):
-        return None
-    files: dict[str, Any] = {}
-    if settings["steps"]:
-        files |= {"steps/dropped.jsonl": dropped, "steps/attributes.jsonl": b""}
+    documents_of = {}
     if settings["dedup"]["mode"] != "none" and settings["dedup"]["writeback"]:
         for part, held in (pair for shard in texts for pair in shard):
-            files[f"documents/{part.name}"] = _written_back(part, held, settings)
+            documents_of[f"documents/{part.name}"] = _written_back(part, held, settings, seen)
+    if not any(item.ids for shard in texts for _, held in shard for item in held):
+        return None
+    files: dict[str, Any] = {**documents_of}
+    if settings["steps"]:
+        files |= {"steps/dropped.jsonl": dropped, "steps/attributes.jsonl": b""}
     whole = [[item for _, held in shard for item in held] for shard in texts]
     records = [
         Record(number, ordinal, item.ids)
@@ -86,10 +105,31 @@ def dataset(settings: Settings, shards: list[list[Part]], vocabulary: Vocabulary
     return files
 
 
-def _documents(part: Part, text_field: str) -> list[Document]:
+def _documents(part: Part, source: Settings) -> list[Document]:
     lines = documents.lines_of(part.file.text)[part.first_line : part.last_line]
-    actual, _ = documents.documents_of(b"".join(line + b"\n" for line in lines), text_field)
-    return [Document(line, text) for line, text in actual]
+    actual, _ = documents.documents_of(b"".join(line + b"\n" for line in lines), source["text_field"])
+    return [Document(line, text, identity=_identity(lines[line], source["id_field"])) for line, text in actual]
+
+
+def _identity(line: bytes, id_field: str) -> str:
+    """Text as it is, other values as they are written; "" for null and none."""
+    value = json.loads(line, parse_int=str, parse_float=str).get(id_field)
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
+def _forget(files: list[list[Document]], wanted: Settings, listed: list[str], seen: Counter[str]) -> None:
+    """Drop the documents with listed ids, and with `copies: also` those with the same text."""
+    known = {item.identity for held in files for item in held} - {""}
+    lacking = [identity for identity in listed if identity not in known]
+    most = wanted["max_unmatched_share"]
+    if len(lacking) > most * len(listed) if most is not None else listed and lacking == listed:
+        raise RefusedError("UnmatchedDecisionsError")
+    gone = [item for held in files for item in held if item.identity in known.intersection(listed)]
+    texts = {item.text for item in gone if item.text and wanted["copies"] == "also"}
+    for held in files:
+        held[:] = [item for item in held if item.identity not in known.intersection(listed) and item.text not in texts]
+    seen["forgotten"] += len(gone)
+    seen["all unmatched"] += bool(listed and not gone)
 
 
 def _find_repeats(shards: list[list[Document]], wanted: Settings) -> None:
@@ -153,16 +193,17 @@ def _selected(item: Document, settings: Settings, vocabulary: Vocabulary) -> Row
     return ids if len(text) >= (least["minimum_bytes"] or 0) and len(ids) >= (least["minimum_tokens"] or 0) else []
 
 
-def _written_back(part: Part, held: list[Document], settings: Settings) -> list[Any]:
+def _written_back(part: Part, held: list[Document], settings: Settings, seen: Counter[str]) -> list[Any]:
     """The records of a document file, as pairs of key and value."""
     wanted, text_field = settings["dedup"], settings["source"]["text_field"]
     lines = documents.lines_of(part.file.text)[part.first_line : part.last_line]
     records = []
     for item in held:
-        pairs = [list(pair) for pair in json.loads(lines[item.line], object_pairs_hook=list, parse_float=str)]
+        pairs = [list(pair) for pair in json.loads(lines[item.line], object_pairs_hook=Members, parse_float=str)]
         if wanted["mode"] == "annotate":
             next(pair for pair in pairs if pair[0] == text_field)[1] = item.text.decode()  # as steps left it
-            _annotate(pairs, wanted["annotate_key"].split("."), [[start, end] for start, end in item.ranges])
+            path = [wanted["annotate_key"]] if part.name.endswith(".parquet") else wanted["annotate_key"].split(".")
+            _annotate(pairs, path, [[start, end] for start, end in item.ranges], wanted["replace_existing"], seen)
         else:
             next(pair for pair in pairs if pair[0] == text_field)[1] = item.kept().decode()
             if wanted["drop_empty"] and (item.ranges or item.rewritten) and not item.kept():
@@ -171,11 +212,22 @@ def _written_back(part: Part, held: list[Document], settings: Settings) -> list[
     return records
 
 
-def _annotate(pairs: list[list[Any]], path: list[str], value: Any) -> None:
-    for key in reversed(path[1:]):
-        value = [(key, value)]
-    there = [pair for pair in pairs if pair[0] == path[0]]
-    if there:
-        there[-1][1] = value
+def _annotate(pairs: list[Any], path: list[str], value: Any, replaces: bool, seen: Counter[str]) -> None:
+    """Put the value at the path: null counts as absent, and nothing but the last key's value may be replaced."""
+    there = next((number for number, pair in reversed([*enumerate(pairs)]) if pair[0] == path[0]), None)
+    old = None if there is None else pairs[there][1]
+    seen["annotated null"] += there is not None and old is None
+    seen["replaced"] += old is not None and not path[1:]
+    if path[1:]:
+        if old is not None and not isinstance(old, Members):
+            raise RefusedError("ConfigError")
+        seen["annotated within an object"] += bool(old)
+        inner = [*(old or ())]
+        _annotate(inner, path[1:], value, replaces, seen)
+        value = inner
+    elif old is not None and not replaces:
+        raise RefusedError("ConfigError")
+    if there is None:
+        pairs.append((path[0], value))
     else:
-        pairs.append([path[0], value])
+        pairs[there] = (path[0], value)

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ def file_of(name: str, source: Source, size_bytes: int) -> File:
     return File(name, size_bytes, source.text(), frames)
 
 
-def expected(config: DatasetConfig, sources: dict[str, Source], folder: Path) -> dict[str, Any] | None:
+def expected(
+    config: DatasetConfig, sources: dict[str, Source], folder: Path, listed: list[str], seen: Counter[str]
+) -> dict[str, Any] | None:
     """See tests/oracles/chain.py."""
     settings = config.model_dump(mode="json")
     files = [file_of(name, source, (folder / name).stat().st_size) for name, source in sources.items()]
@@ -52,7 +55,7 @@ def expected(config: DatasetConfig, sources: dict[str, Source], folder: Path) ->
         special[wanted.bos or "<|bos|>"],
         special[wanted.pad or "<|pad|>"],  # the vocabulary has one, so it is not EOT
     )
-    return chain.dataset(settings, shards, vocabulary)
+    return chain.dataset(settings, shards, vocabulary, listed, seen)
 
 
 def read_back(files: dict[str, bytes]) -> dict[str, Any]:

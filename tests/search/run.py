@@ -17,7 +17,7 @@ def search(
     machine: type[RuleBasedStateMachine], number: int, *, folders: int, steps: int, shrink: bool = True
 ) -> Counter[str]:
     """Run the folders of one seed; how often each kind of step was taken. The error of a difference passes through."""
-    _load_modules()
+    load_modules()
     phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
     counted: Counter[str] = machine.seen  # type: ignore[attr-defined]
     counted.clear()
@@ -52,7 +52,7 @@ def search(
     return counted
 
 
-def _load_modules() -> None:
-    """Hypothesis draws constants of the loaded modules: the steps must not depend on what the process ran before."""
+def load_modules() -> None:
+    """Hypothesis draws constants of loaded modules: load all, so that what the process ran before changes no draw."""
     for module in pkgutil.walk_packages(corpusmill.__path__, "corpusmill."):
         import_module(module.name)

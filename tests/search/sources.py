@@ -50,15 +50,20 @@ NO_DOCUMENTS = ["", "{", "[1]", '{"id": 3}', '{"text": 5, "body": 6}', '{"text":
 some_text = st.lists(st.sampled_from(PASSAGES), min_size=1, max_size=7).map("".join)
 texts = st.integers(0, 7).flatmap(lambda number: some_text if number < 7 else st.just(""))
 identities = st.sampled_from(['"doc"', "7", "null", '{"a": [1, 2]}', '"ü"', '""', "true", "7.0"])
+noted = st.sampled_from(
+    ["", *(f', "meta": {meta}' for meta in ("null", "{}", '{"a": 1}', '{"ranges": null, "a": ""}'))]
+)
+misnoted = st.sampled_from([f', "meta": {meta}' for meta in ("[]", '"x"', "0", "true", '{"ranges": [[0, 1]]}')])
 documents = st.builds(
-    lambda text, other, identity, escaped: (
+    lambda text, other, identity, escaped, meta: (
         f'{{"id": {identity}, "text": {json.dumps(text, ensure_ascii=escaped)}, "score": 1.50,'
-        f' "body": {json.dumps(other, ensure_ascii=not escaped)}}}'
+        f' "body": {json.dumps(other, ensure_ascii=not escaped)}{meta}}}'
     ),
     texts,
     texts,
     identities,
     st.booleans(),
+    st.integers(0, 99).flatmap(lambda number: noted if number < 98 else misnoted),  # one refuses the whole corpus
 )
 lines = st.integers(0, 9).flatmap(lambda number: documents if number < 9 else st.sampled_from(NO_DOCUMENTS))
 
