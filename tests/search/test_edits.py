@@ -29,7 +29,7 @@ class Recorder(RuleBasedStateMachine):
 
 
 def test_long_lived_folder_after_random_edits_delivers_what_a_build_from_scratch_does() -> None:
-    counted = search(LongLivedFolder, 4, folders=1, steps=12)
+    counted = search(LongLivedFolder, 7, folders=1, steps=12)
     assert counted["steps"] >= 10
     assert counted["delivered"]
     assert len(counted - Counter(steps=counted["steps"], delivered=counted["delivered"])) >= KINDS, counted
