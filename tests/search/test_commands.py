@@ -8,6 +8,7 @@ import json
 import shutil
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -122,7 +123,8 @@ def require_dedup(commands: Commands, annotate: bool) -> None:
     options = ("--minimum-bytes", 12, "--mode", mode, "--shard-bytes", 700, "--workers", 1)
     commands.run("dedup", root / "corpus", "--output", root / "clean", *options, "--work-folder", root / "work")
     wanted = changed(first_settings("clean"), [("dedup.mode", mode), ("source.shard_bytes", 700)])
-    printed = expected(configuration(wanted, root, commands.vocabulary), commands.corpus.files, commands.corpus.folder)
+    config = configuration(wanted, root, commands.vocabulary)
+    printed = expected(config, commands.corpus.files, commands.corpus.folder, [], Counter())
     assert printed is not None
     actual = read_back({f"documents/{name}": content for name, content in commands.below("clean").items()})
     assert actual == {name: content for name, content in printed.items() if name.startswith("documents/")}
