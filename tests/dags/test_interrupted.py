@@ -112,12 +112,17 @@ def test_full_disk_is_said_in_the_log_and_with_room_the_task_ends_with_the_right
 ) -> None:
     source, dag = tmp_path / "corpus", "dataset__full"
     source.mkdir()
-    much = zstandard.compress(lines_of(make_documents(60) * 20))  # more than anybody expects of so small a file
-    (source / "a.jsonl.zst").write_bytes(much)
-    with small_disk(tmp_path / "disk", mebibytes=2) as disk:
-        (disk / "ballast").write_bytes(os.urandom(1_600_000))
+    (source / "a.jsonl.zst").write_bytes(zstandard.compress(lines_of(make_documents(60) * 20)))
+    with small_disk(tmp_path / "disk", mebibytes=64) as disk:
         live.configure(settings("full", source, tmp_path, work=disk / "work"))
         live.trigger(dag, "once")
+        live.wait_for(
+            "a plan, which finds room",
+            lambda: any(task["state"] == "success" for task in live.tasks(dag, "once", "plan").values()),
+            every_seconds=0.1,
+        )
+        status = os.statvfs(disk)
+        (disk / "ballast").write_bytes(bytes(status.f_bavail * status.f_frsize - 200_000))  # somebody else's file
 
         def waiting() -> list[dict[str, Any]]:
             return [task for task in live.tasks(dag, "once").values() if task["state"] in {"up_for_retry", "failed"}]
