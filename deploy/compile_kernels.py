@@ -17,12 +17,15 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.commands import app
 from corpusmill.config import check_config
 from corpusmill.documents.sample_corpus import SampleDocument, collect_documents
+from corpusmill.storage.crc64 import Crc64Nvme
+from corpusmill.tokens.characters import changing_kinds, cut_at_numbers, runs_of_kind
 
 DEMO: dict[str, Any] = {  # as in dags/datasets/demo.yaml
     "name": "demo",
@@ -35,7 +38,7 @@ DEMO: dict[str, Any] = {  # as in dags/datasets/demo.yaml
     "destinations": [{"path": "outputs"}],
 }
 RULES = ("gopher:Quality", "repetition:Repetition", "c4:Lines")
-# Kernels are compiled for the width of an id, and each engine has its own: these two have few ids.
+# Kernels are compiled for the width of an id, and each engine has its own: these have few ids.
 BYTE_LEVEL = {"tokenizer": {"name": "byte_level.json", "file": "byte_level.json"}}
 SENTENCEPIECE = {"tokenizer": {"name": "sentencepiece.json", "file": "sentencepiece.json"}}
 EVERYTHING: list[dict[str, Any]] = [
@@ -84,6 +87,9 @@ def write_inputs() -> None:
     documents, *_ = collect_documents(distributions(), target_bytes=200_000)
     lines = [json.dumps({"id": document.id, "text": document.text}) + "\n" for document in documents]
     lines.append(json.dumps({"id": "periodic", "text": "periodic " * 1000}) + "\n")
+    passage = max((document.text for document in documents), key=len)[:500]  # so common that it is a crowded border
+    crowd = [f"{number * 7919:09d} {passage} {number * 104729:09d}" for number in range(200)]
+    lines += [json.dumps({"id": f"crowd {number}", "text": text}) + "\n" for number, text in enumerate(crowd)]
     items = [{"question": " ".join(document.text.split()[20:60]), "answer": "none"} for document in documents[10:15]]
     for name, text in {
         "sample/0.jsonl": lines[: len(lines) // 2],
@@ -105,10 +111,19 @@ def write_inputs() -> None:
     _train(tokenizer, [f"<0x{byte:02X}>" for byte in range(256)], documents, "sentencepiece.json")
 
 
+def call_what_few_need() -> None:
+    """Kernels for buckets that ask for a CRC, and for vocabularies that normalize or cut numbers."""
+    Crc64Nvme().update(b"of a part")
+    texts = ["cafe\u0301 12".encode()]
+    runs_of_kind(texts, changing_kinds("NFC"), 1)
+    for each in (True, False):
+        cut_at_numbers(np.frombuffer(texts[0], np.uint8), np.array([len(texts[0])]), each=each)
+
+
 def _train(tokenizer: Tokenizer, alphabet: list[str], documents: list[SampleDocument], path: str) -> None:
-    wanted = trainers.BpeTrainer(
-        vocab_size=900, special_tokens=["<unk>", "<|endoftext|>", *alphabet[:256]], initial_alphabet=alphabet
-    )
+    of_bytes = alphabet if alphabet[0].startswith("<") else []  # the others are characters
+    special = ["<unk>", "<|endoftext|>", *of_bytes]
+    wanted = trainers.BpeTrainer(vocab_size=900, special_tokens=special, initial_alphabet=alphabet)
     tokenizer.train_from_iterator((document.text for document in documents), wanted)
     tokenizer.save(path)
 
@@ -121,6 +136,8 @@ def main(only_demo: bool) -> None:
         for changes in EVERYTHING[:1] if only_demo else EVERYTHING:
             Path(f"{changes['name']}.json").write_text(json.dumps(DEMO | changes))
             build_dataset(check_config(DEMO | changes, where=__file__), workers=1)
+        if not only_demo:
+            call_what_few_need()
         for command in () if only_demo else COMMANDS:
             app(command.split(), standalone_mode=False)
 
