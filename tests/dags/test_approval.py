@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def test_approval_is_asked_for_by_every_dag_if_the_file_says_so(
     (folder / "x.yaml").write_text(yaml.safe_dump(tiny("x", forget=listed, dag={"approve_removal": True})))
     (folder / "free.yaml").write_text(yaml.safe_dump(tiny("free")))
     run_dag = dags_below(tmp_path, monkeypatch)
-    ids = json.dumps("doc-0")
+    ids = "doc-0"
     for dag_id, form, approvals in (
         ("build_dataset", {"configuration": "x"}, ["approve_removal"]),
         ("build_dataset", {"configuration": "x", "name": "another"}, ["approve_removal"]),
