@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
@@ -23,11 +24,15 @@ Node = dict[str, Any]  # a group, as Airflow serialises it
 
 
 def mend_stored_graphs() -> int:
-    """Mend every stored version that needs it; returns how many. Repeating it changes nothing."""
+    """Mend every stored version that needs it and had a run; returns how many. Repeating it changes nothing.
+
+    Costs a query where no run is of the older form, however many versions there are.
+    """
     mended = 0
     table = SerializedDagModel.metadata.tables[SerializedDagModel.__tablename__]
     with create_session() as session:
-        for key in session.scalars(select(table.c.id)).all():
+        of_runs = select(TaskInstance.dag_version_id).where(TaskInstance.task_id == f"{LISTS}.download")
+        for key in session.scalars(select(table.c.id).where(table.c.dag_version_id.in_(of_runs))).all():
             data = session.get_one(SerializedDagModel, key).data
             if data and TAG in data["dag"].get("tags", ()) and _lists_to_their_stages(data["dag"]["task_group"]):
                 # Airflow reads this column where the other one is empty, whatever `compress_serialized_dags` says.

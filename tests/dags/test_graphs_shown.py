@@ -185,9 +185,10 @@ def test_mending_leaves_dags_of_other_people_alone(shown: Any, tmp_path: Path) -
         "from airflow.sdk import DAG, TaskGroup, task\n"
         "with DAG('theirs', schedule=None):\n"
         "    with TaskGroup('units'):\n"
-        "        task(lambda: None, task_id='one')()\n"
+        "        task(lambda: None, task_id='download')()\n"
     )
     store(BundleDagBag(str(tmp_path), bundle_path=tmp_path))
+    add_run("theirs", "theirs", [f"{OLD}.download"])
 
     def stored() -> Any:
         with create_session() as session:
