@@ -3,7 +3,7 @@
 `compile_kernels.py demo` compiles what the demo's build calls: without it the first three tasks of every stage would
 compile the same kernels beside each other, 55 s of a first demo instead of 17 s here, while Airflow starts.
 `compile_kernels.py` compiles everything that a build or a command calls, for the image: a minute, so that no container
-compiles. tests/sameness/test_kernels.py compares the two with what the tests' builds call.
+compiles. tests/sameness/test_kernels.py compares that with all kernels of the code, and with what builds call.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from corpusmill.builds.local import build_dataset
@@ -27,15 +28,10 @@ from corpusmill.documents.sample_corpus import SampleDocument, collect_documents
 from corpusmill.storage.crc64 import Crc64Nvme
 from corpusmill.tokens.characters import changing_kinds, cut_at_numbers, runs_of_kind
 
-DEMO: dict[str, Any] = {  # as in dags/datasets/demo.yaml
-    "name": "demo",
+DATASETS = Path(__file__).resolve().parent.parent / "dags" / "datasets"
+DEMO: dict[str, Any] = yaml.safe_load((DATASETS / "demo.yaml").read_text()) | {
     "source": {"paths": ["sample"], "shard_bytes": "100KB"},
-    "dedup": {"mode": "remove", "minimum_bytes": 100},
-    "tokenizer": {"name": "cl100k_base"},
-    "shuffle": {"seed": 7, "memory": "256KiB"},
-    "exports": {"webdataset": {}, "numpy": {}, "megatron": {}, "nanoset": {}},
     "audit": {"bytes_per_token_band": 1},
-    "destinations": [{"path": "outputs"}],
 }
 RULES = ("gopher:Quality", "repetition:Repetition", "c4:Lines")
 # Kernels are compiled for the width of an id, and each engine has its own: these have few ids.
@@ -103,7 +99,7 @@ def write_inputs() -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    _train(tokenizer, pre_tokenizers.ByteLevel.alphabet(), documents, "byte_level.json")
+    _train(tokenizer, [], documents, "byte_level.json")
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))  # noqa: S106
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     back = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -121,9 +117,10 @@ def call_what_few_need() -> None:
 
 
 def _train(tokenizer: Tokenizer, alphabet: list[str], documents: list[SampleDocument], path: str) -> None:
-    of_bytes = alphabet if alphabet[0].startswith("<") else []  # the others are characters
-    special = ["<unk>", "<|endoftext|>", *of_bytes]
-    wanted = trainers.BpeTrainer(vocab_size=900, special_tokens=special, initial_alphabet=alphabet)
+    """`alphabet`: tokens of single bytes, beside the 256 characters that stand for bytes in a byte-level vocabulary."""
+    special = ["<unk>", "<|endoftext|>", *alphabet]
+    characters = pre_tokenizers.ByteLevel.alphabet()
+    wanted = trainers.BpeTrainer(vocab_size=900, special_tokens=special, initial_alphabet=characters)
     tokenizer.train_from_iterator((document.text for document in documents), wanted)
     tokenizer.save(path)
 
