@@ -62,7 +62,6 @@ def require_images() -> None:
 class Compose(Rest):
     """The services of one profile."""
 
-    profile: str = ""
     env: dict[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str | Path) -> str:
@@ -124,7 +123,7 @@ def composed(folder: Path, profile: str) -> Iterator[Compose]:
     ports = {"AIRFLOW_PORT": free_port(), "BUCKET_PORT": free_port()}
     own = {**ports, "COMPOSE_PROJECT_NAME": f"corpusmill-tested-{profile}", "COMPOSE_PROFILES": profile, "IMAGE": IMAGE}
     (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in own.items()))
-    compose = Compose(folder, ports["AIRFLOW_PORT"], profile=profile)
+    compose = Compose(folder, ports["AIRFLOW_PORT"])
     try:
         yield compose
     finally:
