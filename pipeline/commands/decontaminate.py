@@ -76,9 +76,9 @@ def decontaminate(
     for name in (benchmark.name for benchmark in benchmarks):
         hits_of_item = {item: count for (hit, item), count in searched.hits.items() if hit == name}
         searchable = sum(item.benchmark == name for item in items) - len(undecidable.get(name, ()))
-        found = f"{len(hits_of_item):,} found of {searchable:,} that can be searched"
+        of_items = f"{len(hits_of_item):,} found of {searchable:,} that can be searched"
         hit_count = counted(sum(hits_of_item.values()), "hit")
-        typer.echo(f"{name}: {found}{_not_searched(undecidable.get(name, []))}; {hit_count}")
+        typer.echo(f"{name}: {of_items}{_not_searched(undecidable.get(name, []))}; {hit_count}")
     typer.echo(f"{searched.documents_hit:,} of {searched.documents:,} documents contain items; {hits}")
     options.print_rejected(rejected)
 

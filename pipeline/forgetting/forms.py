@@ -6,7 +6,7 @@ import html
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +46,8 @@ def stretches_of(document: int, text: bytes, tokenizer: Tokenizer) -> Iterator[S
 
 def _is_telling(piece: bytes) -> bool:
     """Whether a piece is more than some runs of one byte, such as the spaces that end the header of a .npy file."""
-    return sum(before != after for before, after in pairwise(piece)) >= STRETCH_CHANGES
+    changes = (True for before, after in pairwise(piece) if before != after)
+    return any(islice(changes, STRETCH_CHANGES - 1, None))
 
 
 def _places(length: int, least: int) -> list[int]:

@@ -83,7 +83,7 @@ def purge(build: Build) -> Purge:
             next_step="build the dataset, which leaves the documents out; then purge",
         )
     done, search = Purge(), search_for(build)
-    done.lists = [found.matched_text() for found in decisions_found(build) if found.name == FORGOTTEN]
+    done.lists = [rows.matched_text() for rows in decisions_found(build) if rows.name == FORGOTTEN]
     done.documents, done.unsearchable = search.documents, search.unsearchable
     _remove_versions(build, done)
     _remove_steps(build, search, done)

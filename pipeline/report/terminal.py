@@ -135,8 +135,8 @@ def _totals(summary: BuildSummary) -> Lines:
         rows.append(("Duplicates", bytes_text(duplicates.duplicate_bytes), share))
         for reference in duplicates.references:
             rows.append(("In reference", bytes_text(reference.held_bytes), f"of these, in {reference.path}"))
-    for found in summary.filtered.decisions if summary.filtered else ():
-        rows.append(("List", found.name, found.matched_text()))
+    for decisions in summary.filtered.decisions if summary.filtered else ():
+        rows.append(("List", decisions.name, decisions.matched_text()))
     for name, figure, more in rows:
         yield Text(f"{name:<13}  {figure:>9}  {plain(more)}")
     if ids := summary.decoded:

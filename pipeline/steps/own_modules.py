@@ -53,8 +53,8 @@ def _below(module: str, folders: list[str]) -> ModuleSpec | None:
 
 
 def _found_by(finders: Iterable[MetaPathFinderProtocol], module: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    found = (finder.find_spec(module, path) for finder in finders)
-    return next((spec for spec in found if spec is not None), None)
+    specs = (finder.find_spec(module, path) for finder in finders)
+    return next((spec for spec in specs if spec is not None), None)
 
 
 class Recorded(SourceFileLoader):

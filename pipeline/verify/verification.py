@@ -66,7 +66,7 @@ def verify_build(build: Build, *, workers: int = 1) -> Verification:
 def _lists(build: Build) -> tuple[str, ...]:
     """What matched, of each list and each reference whose steps are intact; the others are findings."""
     try:
-        matched = tuple(f"{found.name}: {found.matched_text()}" for found in decisions_found(build))
+        matched = tuple(f"{rows.name}: {rows.matched_text()}" for rows in decisions_found(build))
         return matched + nothing_in_common(references_found(build), build.config.dedup.minimum_bytes or 0)
     except (*ELSEWHERE, *DAMAGE):
         return ()
