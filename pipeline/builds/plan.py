@@ -128,6 +128,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
                 survey_sources(
                     files, config.source.endpoint_url, most_files=MOST_MEASURED, visit=partial(require_places, config)
                 )
+        with problems.kept():
             needed, stated_by = needed_room(config, plan, work)
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
     problems.raise_all()
