@@ -28,6 +28,7 @@ SECTION = (ROOT / "docs" / "many-machines.md").read_text().partition("## Docker 
 START, _, FIRST = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)[0].partition("\n")
 HEALTHY_SECONDS = 180
 BUCKET, STORE = "corpusmill", "http://seaweedfs:8333"
+CUT_OFF_SECONDS = 45
 RUNNING = {"running", "success"}
 
 
@@ -164,7 +165,7 @@ def test_worker_killed_and_redis_restarted_cost_no_byte_and_at_most_as_much_time
     shared.wait_until_healthy(HEALTHY_SECONDS)
 
 
-def test_apart_loses_a_worker_with_its_disk_and_its_scheduler_and_no_byte(text: Path, tmp_path: Path) -> None:
+def test_apart_loses_a_worker_with_its_disk_a_network_and_its_scheduler_and_no_byte(text: Path, tmp_path: Path) -> None:
     settings = {
         "name": "apart",
         "source": {"paths": ["/texts/first.jsonl.zst"]},
@@ -185,11 +186,15 @@ def test_apart_loses_a_worker_with_its_disk_and_its_scheduler_and_no_byte(text: 
         compose.run("rm", "--force", "--stop", "--volumes", "worker-apart")
         compose.run("up", "--detach", "--no-deps", "worker-apart")
         wait_for_task(compose, dag, run, "shuffle.scatter")
+        network = f"{compose.env['COMPOSE_PROJECT_NAME']}_default"
+        docker("network", "disconnect", network, compose.container("worker-heavy-apart"))
         kill_all(compose, "scheduler")
         compose.run("restart", "postgres")
+        time.sleep(CUT_OFF_SECONDS)
+        docker("network", "connect", network, compose.container("worker-heavy-apart"))
         state, seconds = duration(compose, dag)
         assert state == "success", failures(compose, dag, run)
-        print(f"\napart: a run that lost a disk, its scheduler and PostgreSQL {seconds:.0f} s")
+        print(f"\napart: a run that lost a disk, a network, its scheduler and PostgreSQL {seconds:.0f} s")
         assert delivered(compose, "out/apart/") == alone(tmp_path, settings, text) != {}
         page = compose.client.get(f"/dataset-report/{dag}/{run}/report")
         assert (page.status_code, "tokens" in page.text) == (200, True)
