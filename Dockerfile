@@ -10,8 +10,7 @@ RUN uv venv -q /opt/venv \
     && uv pip sync -q --no-cache --python /opt/venv/bin/python --compile-bytecode --require-hashes requirements.lock
 
 COPY pyproject.toml README.md LICENSE ./
-COPY pipeline corpusmill
-COPY corpusmill_airflow corpusmill_airflow
+COPY pipeline pipeline
 RUN pip wheel -q --no-deps --no-build-isolation --wheel-dir wheels . \
     && uv pip install -q --no-cache --no-deps --python /opt/venv/bin/python --compile-bytecode wheels/*.whl
 
@@ -27,13 +26,16 @@ RUN useradd --uid 50000 --create-home mill \
     && mkdir -p /data /texts /auth /logs /cache /home/mill/airflow /home/mill/numba \
     && chown -R mill:mill /data /auth /logs /cache /home/mill
 COPY --from=packages /opt/venv /opt/venv
-COPY dags dags
-COPY plugins plugins
-COPY deploy deploy
+COPY deploy/compile_kernels.py deploy/sample_corpus.py deploy/
+COPY dags/datasets/demo.yaml dags/datasets/
 
 USER mill
 # Kernels for any processor of this architecture: no container compiles one again, wherever it runs, for 4 % more CPU than
-# with those of one processor.
+# with those of one processor. Takes minutes, so a changed DAG or configuration must not repeat it.
 RUN python deploy/compile_kernels.py > /dev/null
+
+COPY dags dags
+COPY plugins plugins
+COPY deploy deploy
 VOLUME ["/data", "/auth", "/logs", "/cache"]
 CMD ["airflow", "version"]

@@ -43,7 +43,7 @@ pin-images: ## write the digests of the images into docker-compose.yaml and the 
 
 wheel: $(TOOLS)/.installed ## write the wheel into dist/, for an Airflow that is already there (docs/existing-airflow.md)
 	@$(TOOLS)/bin/uv build -q --wheel --build-constraints requirements-setup.lock -o $(or $(WHEELS),dist) .
-	@rm -rf build/bdist.* build/lib corpusmill.egg-info
+	@rm -rf build/bdist.* build/lib pipeline/corpusmill.egg-info
 	@ls $(or $(WHEELS),dist)/*.whl
 
 test: $(STAMP) ## run the tests, but for the slow ones
@@ -110,13 +110,11 @@ $(TOOLS)/.installed: requirements-setup.lock
 	echo "  next        install one (Debian, Ubuntu: python3 and python3-venv), or say: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
-# compat: the repository's folder on Python's path. An import hook would lead to pipeline/ under its own name. What the
-# build leaves there describes the package a second time, and Airflow would find its plugin twice.
+# What the build leaves in pipeline/ describes the package a second time, and Airflow would find its plugin twice.
 $(STAMP): $(TOOLS)/.installed requirements.lock requirements-dev.lock pyproject.toml
 	@$(TOOLS)/bin/uv venv -q --allow-existing --python $(TOOLS)/bin/python $(VENV)
 	@$(TOOLS)/bin/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock requirements-dev.lock
-	@$(TOOLS)/bin/uv pip install -q --python $(BIN)/python --no-deps --build-constraints requirements-setup.lock \
-	    --config-setting editable_mode=compat -e .
-	@rm -rf corpusmill.egg-info
+	@$(TOOLS)/bin/uv pip install -q --python $(BIN)/python --no-deps --build-constraints requirements-setup.lock -e .
+	@rm -rf pipeline/corpusmill.egg-info
 	@touch $@
 	@echo "Installed into $(VENV)."

@@ -58,8 +58,8 @@ def configuration(root: Path, corpus: list[str], shard_bytes: str) -> dict[str, 
 
 def share_of_accounting(corpus: str) -> dict[str, object]:
     from corpusmill.engine import build
-    from corpusmill.ledger import once, receipt
-    from corpusmill.stages import download
+    from corpusmill.engine.ledger import once, receipt
+    from corpusmill.sources.stages import download
     from corpusmill.storage import local
 
     root = Path(tempfile.mkdtemp(prefix="accounts-"))

@@ -17,11 +17,11 @@ from typing import Any
 
 from results import write_result
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import run_steps
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.documents.compression import open_decompressed
-from corpusmill.stages.graph import GRAPH, open_build
 
 UNTIL = "union"
 TEXTS = {"download", "index", "reference"}  # what both have, however they are deduplicated

@@ -40,12 +40,12 @@ def configuration(corpus: Path, scratch: Path, work_folder: str) -> dict[str, An
 
 def build(corpus: Path, scratch: Path, work_folder: str, apart: bool, told: Any) -> None:
     """Build in this process: wall and CPU seconds, what the store's clients count, the version of the dataset."""
+    from corpusmill.builds.graph import GRAPH, open_build
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.config import check_config
     from corpusmill.engine.runs import begin_run
-    from corpusmill.mirrored import CACHE, address_of
-    from corpusmill.stages.graph import GRAPH, open_build
-    from corpusmill.work_folder.moved import moved
+    from corpusmill.engine.work_folder.moved import moved
+    from corpusmill.storage.mirrored import CACHE, address_of
 
     config = check_config(configuration(corpus, scratch, work_folder), where="benchmark")
     os.environ[CACHE] = str(scratch / "cache" / "plan")
@@ -76,7 +76,7 @@ def estimated(corpus: Path, scratch: Path, work_folder: str, told: Any) -> None:
     """Requests and bytes that `estimate` states, by kind."""
     from corpusmill.builds.estimate import estimate_dataset
     from corpusmill.config import check_config
-    from corpusmill.mirrored import CACHE
+    from corpusmill.storage.mirrored import CACHE
 
     os.environ[CACHE] = str(scratch / "cache")
     estimate = estimate_dataset(check_config(configuration(corpus, scratch, work_folder), where="benchmark"))

@@ -26,16 +26,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.results import write_result
+from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
+from corpusmill.engine.work_folder.buckets import objects_of
+from corpusmill.engine.work_folder.check import RACERS, race_writers
+from corpusmill.engine.work_folder.outputs import OUTPUTS, abandoned
 from corpusmill.errors import CorpusmillError
-from corpusmill.ledger import RECEIPT_NAME, read_receipt
-from corpusmill.mirrored import mirror_of, object_of, place_of
 from corpusmill.storage import retries
-from corpusmill.work_folder.buckets import objects_of
-from corpusmill.work_folder.check import RACERS, race_writers
-from corpusmill.work_folder.outputs import OUTPUTS, abandoned
+from corpusmill.storage.mirrored import mirror_of, object_of, place_of
+from tests.engine.work_folder import test_commit as one_step
+from tests.engine.work_folder.machines import WORK_FOLDER, machine
 from tests.faults.proxy import FaultyProxy
-from tests.work_folder import test_commit as one_step
-from tests.work_folder.machines import WORK_FOLDER, machine
 
 RACES, FAULTS, KILLS = 1000, 1000, 200  # half of the races where no object is, half over one
 KINDS = (*one_step.FAILURES, *one_step.DAMAGES)

@@ -32,10 +32,10 @@ FOLDER = "ACCOUNTS_FOLDER"  # in a build's processes: where each of them writes 
 # (module, name) of every function through which a stage reaches a mechanism
 MECHANISMS = {
     "content sums": [
-        ("corpusmill.content_kernels", "texts_sum"),
-        ("corpusmill.content_kernels", "records_sum"),
-        ("corpusmill.content_kernels", "token_sums"),
-        ("corpusmill.content_kernels", "text_hashes"),
+        ("corpusmill.kernels.content_kernels", "texts_sum"),
+        ("corpusmill.kernels.content_kernels", "records_sum"),
+        ("corpusmill.kernels.content_kernels", "token_sums"),
+        ("corpusmill.kernels.content_kernels", "text_hashes"),
         ("corpusmill.documents.jsonl", "text_hashes"),
         ("corpusmill.documents.located", "text_hashes"),
         ("corpusmill.dedup.writeback", "text_hashes"),
@@ -54,7 +54,7 @@ MECHANISMS = {
         ("corpusmill.tokens.decoding", "token_table"),
         ("corpusmill.tokens.references", "TiktokenReference.spelled"),
     ],
-    "digests on opening": [("corpusmill.ledger.blocks", "Blocks.open")],
+    "digests on opening": [("corpusmill.engine.ledger.blocks", "Blocks.open")],
 }
 SPENT: Counter[str] = Counter()
 

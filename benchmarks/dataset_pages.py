@@ -60,7 +60,7 @@ def main() -> int:
         initdb()
         seed_dags("build_dataset", "reprocess_shard")
         seed_run(plan, "finished")
-        seed_run(plan, "running", until="export", state="running")
+        seed_run(plan, "running", until="export.numpy", state="running")
         figures: dict[str, object] = {"shards": SHARDS, "receipts": len(list(Path(temporary).rglob("receipt.json")))}
         with TestClient(create_app(apps="core"), base_url="http://127.0.0.1") as client:
             token = client.post("/auth/token", json={"username": "admin", "password": "admin"}).json()["access_token"]

@@ -22,7 +22,7 @@ from memory_group import within
 from results import write_result
 
 from corpusmill.steps.conditions import read_condition
-from corpusmill.steps.decisions import RECORD, Decided, Sorted, key_of_id, read_decisions, write_sorted
+from corpusmill.steps.decisions import RECORD, Sorted, key_of, read_decisions, write_sorted
 from corpusmill.storage import list_sources
 
 FILE_ROWS = 1_000_000
@@ -49,15 +49,15 @@ def join(folder: Path, rows: int) -> dict[str, Any]:
     out.mkdir()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
-    decided = Decided(("id",), read_condition("score >= 0.5"))
-    counts = write_sorted(read_decisions(files, None, decided, folder), out, [file.name for file in files])
+    runs = read_decisions(files, None, ["id"], read_condition("score >= 0.5"), folder)
+    counts = write_sorted(runs, out, [file.name for file in files])
     sorting = time.process_time() - began
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     joined, met = Sorted(out), 0
     numbers = np.random.Generator(np.random.PCG64(2)).integers(0, 2 * rows, (SHARDS, SHARD_DOCUMENTS))
     for shard in numbers.tolist():
-        met += int((joined.find(key_of_id(f"document/{number:012d}") for number in shard) >= 0).sum())
+        met += int((joined.find(key_of(f"document/{number:012d}") for number in shard) >= 0).sum())
     looking = time.process_time() - began
     return {
         "rows": counts["decisions"],

@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,7 @@ def serve() -> None:
 
 
 def seconds(corpus: str, runs: str, mode: str, minimum_bytes: int) -> dict[str, Any]:
-    package = package_in(Path.cwd())
-    room = "builds.dedup_alone" if find_spec(f"{package}.builds") else "single.dedup"  # where it is, and where it was
-    dedup = importlib.import_module(f"{package}.{room}")
+    dedup = importlib.import_module("corpusmill.builds.dedup_alone")
 
     root = Path(tempfile.mkdtemp(prefix="run-", dir=runs))
     output = str(root / "clean")
@@ -64,7 +61,7 @@ def command_seconds(tree: Path, corpus: str, runs: str, mode: str, minimum_bytes
     root = Path(tempfile.mkdtemp(prefix="run-", dir=runs))
     options = {"output": root / "clean", "work-folder": root / "work", "shard-bytes": "8MB"}
     options |= {"mode": mode, "minimum-bytes": minimum_bytes}
-    command = [sys.executable, "-m", f"{package_in(tree)}.cli", "dedup", corpus]
+    command = [sys.executable, "-m", "corpusmill.cli", "dedup", corpus]
     command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
     group = within(0, command, Path(os.devnull), {"env": surroundings_of(tree), "cwd": tree})
     return {"cpu": group["cpu_seconds"], "wall": group["seconds"], "written": digest_and_empty(root)}
@@ -80,15 +77,9 @@ def digest_and_empty(root: Path) -> str:
     return written.hexdigest()
 
 
-def package_in(tree: Path) -> str:
-    """What the package of a tree is imported as; it was pipeline once."""
-    return "corpusmill" if (tree / "corpusmill").exists() else "pipeline"
-
-
 def start(tree: Path) -> subprocess.Popen[str]:
-    package = package_in(tree)
-    code = f"import sys, {package}; sys.path.append({str(HERE / 'benchmarks')!r}); import dedup_before\n"
-    code += f"assert {package}.__file__.startswith({str(tree)!r}); dedup_before.serve()"
+    code = f"import sys, corpusmill; sys.path.append({str(HERE / 'benchmarks')!r}); import dedup_before\n"
+    code += f"assert corpusmill.__file__.startswith({str(tree)!r}); dedup_before.serve()"
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-c", code], env=surroundings_of(tree), cwd=tree, stdin=pipe, stdout=pipe, text=True
@@ -96,7 +87,8 @@ def start(tree: Path) -> subprocess.Popen[str]:
 
 
 def surroundings_of(tree: Path) -> dict[str, str]:
-    surroundings = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": str(tree / ".cache" / "numba")}
+    package = tree / "pipeline" if (tree / "pipeline" / "corpusmill").exists() else tree
+    surroundings = {**os.environ, "PYTHONPATH": str(package), "NUMBA_CACHE_DIR": str(tree / ".cache" / "numba")}
     surroundings.pop("PYTHONDONTWRITEBYTECODE", None)
     return surroundings
 

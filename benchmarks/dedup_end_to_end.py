@@ -18,7 +18,7 @@ import zstandard
 from results import write_result
 
 from corpusmill.builds.dedup_alone import dedup_config, deduplicate
-from corpusmill.stages.graph import GRAPH
+from corpusmill.builds.graph import GRAPH
 
 ROUNDS = 6
 

@@ -3,7 +3,7 @@ at most 0.6 and 1.3 bytes of scratch disk per byte of text.
 
 One process, CPU seconds, text in the page cache. Ours: all steps from text shards to ranges (dedup_steps.py). The peer:
 `rust_indexing make-part` of the infini-gram wheel over the same `tokenized`, which makes the suffix array only; beside
-it pydivsufsort, with our ranges from its table (which must be the same ranges).
+it pydivsufsort.
 `python benchmarks/dedup_speed.py CORPUS_FOLDER [--peer FOLDER_OF_THE_INFINI_GRAM_PACKAGE]`
 """
 
@@ -23,8 +23,7 @@ import numpy as np
 from dedup_steps import covered, find_ranges
 from results import write_result
 
-from corpusmill.dedup.suffix_array import open_suffix_array, pointer_bytes, write_suffix_array
-from corpusmill.dedup.suffix_matches import SortedShard, match_suffixes
+from corpusmill.dedup.suffix_array import pointer_bytes, write_suffix_array
 from corpusmill.documents.compression import open_decompressed
 from corpusmill.documents.jsonl import read_documents
 from corpusmill.documents.text_shard import TextShard, TextShardWriter, open_text_shard
@@ -69,24 +68,12 @@ def ours(shards: list[TextShard], minimum_bytes: int, folder: Path) -> dict[str,
     }
 
 
-def suffix_arrays(text: np.ndarray, offsets: np.ndarray, folder: Path, minimum_bytes: int) -> dict[str, object]:
-    """pydivsufsort and our ranges from its table, and the anchors' ranges of the same text, which must be equal."""
+def suffix_array(text: np.ndarray, folder: Path) -> dict[str, object]:
+    """pydivsufsort's table of the same text, as `corpusmill infini-gram` writes it."""
     folder.mkdir()
     began = time.process_time()
     write_suffix_array(text, folder)
-    made = time.process_time()
-    shard = SortedShard(text, open_suffix_array(folder, len(text)))
-    matches, _, _ = match_suffixes([shard], 0, 1, minimum_bytes)
-    ended = time.process_time()
-    (folder / "tokenized").write_bytes(text.data)
-    (folder / "offset").write_bytes(np.ascontiguousarray(offsets).data)
-    by_anchors = find_ranges([folder], minimum_bytes, folder / "anchors", 1)
-    assert np.array_equal(by_anchors.ranges[0], matches.ranges[0])
-    return {
-        "table_megabytes_per_cpu_second": round(len(text) / 1e6 / (made - began), 2),
-        "ranges_megabytes_per_cpu_second": round(len(text) / 1e6 / (ended - made), 2),
-        "ranges_equal_the_anchors": True,
-    }
+    return {"table_megabytes_per_cpu_second": round(len(text) / 1e6 / (time.process_time() - began), 2)}
 
 
 def make_part(package: Path, text: np.ndarray, folder: Path, table: bytes) -> dict[str, Any]:
@@ -120,7 +107,7 @@ def main() -> None:
     figures: dict[str, Any] = {f"L={length}": ours(shards, length, folder / str(length)) for length in LENGTHS}
     documents = int(np.searchsorted(shards[0].offsets, PEER_BYTES))
     text = np.ascontiguousarray(shards[0].text[: int(shards[0].offsets[documents])])
-    figures["suffix array"] = suffix_arrays(text, shards[0].offsets[:documents], folder / "sorted", 100)
+    figures["suffix array"] = suffix_array(text, folder / "sorted")
     if arguments.peer:
         table = (folder / "sorted" / "table").read_bytes()
         runs = [make_part(arguments.peer, text, folder / f"peer{number}", table) for number in range(2)]

@@ -16,7 +16,7 @@ from corpusmill.dedup.matches import MATCH_RANGES
 from corpusmill.dedup.ranges import Ranges, union_ranges, write_ranges
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
-from corpusmill.dedup.shared import AnchorSlices, share
+from corpusmill.dedup.shared import share
 from corpusmill.dedup.slices import slicing_of
 
 STEPS = ("anchor", "shared", "context", "settle", "border", "match", "union")
@@ -77,9 +77,8 @@ def find_ranges(
     done.partitions = (
         partitions if isinstance(partitions, int) else partitions(done.counts["anchors"], done.counts["largest_bucket"])
     )
-    anchors = [AnchorSlices(folder.folder) for folder in folders["anchor"]]
     for part, own in open_step("shared", done.partitions):
-        count({"candidates": share(anchors, part, done.partitions, minimum_bytes, own)["candidates"]})
+        count({"candidates": share(folders["anchor"], part, done.partitions, own)["candidates"]})
     ended("shared")
     for shard, own in open_step("context", len(texts)):
         answer_contexts(TextFile(texts[shard] / "tokenized"), folders["shared"], shard, slicing, own)

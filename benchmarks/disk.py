@@ -24,9 +24,9 @@ from benchmarks.numbered import write_numbered
 from benchmarks.results import write_result
 from corpusmill.builds.disk import moments
 from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.stages.graph import open_build
 
 MEGABYTES = 400
 MOST_PER_TEXT_BYTE = 6.5  # with reclaiming

@@ -47,7 +47,7 @@ def send(store: Store, number: int, path: Path) -> None:
 def get(store: Store, number: int, path: Path) -> None:
     there = store.stat(f"o/{number}")
     if there is None:
-        raise CorpusmillError("an object is not there after its upload", where=number)
+        raise CorpusmillError("store.object_missing: an object is not there after its upload", where=number)
     fetch(store, Wanted(f"o/{number}", there.size_bytes, there.identity), path, path.with_suffix(".partial"))
 
 

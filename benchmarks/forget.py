@@ -24,6 +24,8 @@ import numpy as np
 import orjson
 from results import write_result
 
+from corpusmill.builds.forgetting.purge import purge
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config, work_of
 from corpusmill.documents.compression import open_decompressed
@@ -31,10 +33,8 @@ from corpusmill.documents.text_shard import open_text_shard
 from corpusmill.engine.garbage import find_garbage, remove_garbage
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begun_at
-from corpusmill.forgetting.purge import purge
-from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.stages.retention import find_old_versions, remove_old_version
-from corpusmill.verify import verify_build
+from corpusmill.inspect.verify import verify_build
+from corpusmill.upload.stages.retention import find_old_versions, remove_old_version
 
 DOCUMENTS = 100
 EXPORTS = {

@@ -23,11 +23,11 @@ from isal import isal_zlib
 from results import write_result
 from tokshuf_job import as_tokshuf
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.export.tar import read_members
 from corpusmill.export.webdataset import GZIP_LEVEL, GZIP_WINDOW
-from corpusmill.stages.graph import open_build
 
 TEXT_BYTES = 64 << 20  # of members, so that a round of all writers takes seconds
 ROUNDS = 3

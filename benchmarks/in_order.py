@@ -32,8 +32,8 @@ def cpu_seconds() -> float:
 
 
 def ours_nanoset(source: Path, tokenizer: Path, folder: Path) -> float:
-    from corpusmill.in_order.nanoset import write_nanoset
-    from corpusmill.in_order.source import Source
+    from corpusmill.direct.in_order.nanoset import write_nanoset
+    from corpusmill.direct.in_order.source import Source
 
     loaded = _tokenizer(tokenizer)
     began = cpu_seconds()
@@ -43,8 +43,8 @@ def ours_nanoset(source: Path, tokenizer: Path, folder: Path) -> float:
 
 
 def ours_megatron(source: Path, tokenizer: Path, folder: Path) -> float:
-    from corpusmill.in_order.megatron import write_megatron
-    from corpusmill.in_order.source import Source
+    from corpusmill.direct.in_order.megatron import write_megatron
+    from corpusmill.direct.in_order.source import Source
 
     loaded = _tokenizer(tokenizer)
     began = cpu_seconds()

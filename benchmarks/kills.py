@@ -3,7 +3,7 @@
 Builds a corpus of about 30 MB once without disturbance. Then, for every kill: start from an empty work folder, wait
 until a number of steps drawn uniformly from all of them has ended and for a random part of a step more, kill (every
 second time only one worker, else the whole process group), run again until it ends by itself, and compare every output
-file. A kill that came too late for its build does not count. `python benchmarks/kills.py --kills 200`
+file. A kill that came too late for its build does not count. `python -m benchmarks.kills --kills 200`
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from collections import Counter
 from pathlib import Path
 
 import yaml
-from results import write_result
 
-from corpusmill.documents.sample_corpus import write_sample_corpus
+from benchmarks.results import write_result
+from corpusmill.engine.ledger.receipt import RECEIPT_NAME
 from corpusmill.fingerprint import file_digest
-from corpusmill.ledger.receipt import RECEIPT_NAME
+from deploy.sample_corpus import write_sample_corpus
 
 
 def configuration(root: Path, name: str) -> Path:

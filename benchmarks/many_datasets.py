@@ -23,7 +23,7 @@ from benchmarks.results import write_result
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "dags" / "datasets" / "demo.yaml"
-OURS = ("dataset_dags.py", "refused_configurations.py")
+OURS = ("build_dataset.py", "refused_configurations.py")
 MOST_RATIO = 1.3
 LONGEST_SECONDS = 1800
 PLAIN = """
@@ -62,7 +62,7 @@ import airflow.sdk
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.serialization.serialized_objects import DagSerialization
 file = Path(sys.argv[1])
-import corpusmill_airflow.factory, corpusmill.form
+import corpusmill_airflow.factory, corpusmill.config.form
 began = time.process_time()
 bag = BundleDagBag(str(file), bundle_path=file.parent)
 parsed = time.process_time()

@@ -41,8 +41,8 @@ import corpusmill.export.nanoset, corpusmill.export.numpy_shards
 from pathlib import Path
 from corpusmill.builds.processes import collect_seldom
 from corpusmill.builds.plan import require_same_code
-from corpusmill.stages.graph import open_build
-import corpusmill.stages.layout
+from corpusmill.builds.graph import open_build
+import corpusmill.export.stages.layout
 stage, task = sys.argv[2:]
 collect_seldom()  # as every command does
 began = time.process_time()
@@ -111,7 +111,7 @@ def receipt_of_plan(root: Path) -> Path:
 
 def open_tasks(plan_receipt: Path, stages: tuple[str, ...] = ()) -> dict[str, float]:
     """By stage that has tasks, the longest that one of the first takes to open."""
-    from corpusmill.stages.graph import open_build
+    from corpusmill.builds.graph import open_build
 
     build = open_build(plan_receipt)
     longest = {}

@@ -28,9 +28,9 @@ from benchmarks.numbered import write_numbered
 from benchmarks.results import write_result
 from corpusmill.builds.disk import moments
 from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import worker_count
-from corpusmill.documents.sample_corpus import write_sample_corpus
-from corpusmill.stages.graph import GRAPH, open_build
+from deploy.sample_corpus import write_sample_corpus
 
 CLOSE = 0.25
 

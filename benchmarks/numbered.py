@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 import zstandard
 
-from corpusmill.documents.sample_corpus import write_sample_corpus
+from deploy.sample_corpus import write_sample_corpus
 
 
 def write_numbered(folder: Path, megabytes: int, files: int, *, compressed: bool = False) -> None:

@@ -9,7 +9,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from corpusmill.ledger.receipt import installed_versions
+from corpusmill.engine.ledger.receipt import installed_versions
 
 HERE = Path(__file__).parent
 

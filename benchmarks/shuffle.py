@@ -61,7 +61,7 @@ def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
 
 def ours(folder: Path) -> dict[str, object]:
     """Scatter every shard, gather every cell, in this process, one after another."""
-    from corpusmill.content import NOTHING
+    from corpusmill.kernels.content import NOTHING
     from corpusmill.shuffle.gather import gather_cell
     from corpusmill.shuffle.placement import cells_needed
     from corpusmill.shuffle.scatter import open_scattered, scatter_records
@@ -112,7 +112,7 @@ def numpy_in_memory(folder: Path) -> dict[str, object]:
 
 
 def text_ours(folder: Path, memory_bytes: int = TEXT_MEMORY) -> dict[str, object]:
-    from corpusmill.reshuffle.lines import shuffle_text
+    from corpusmill.direct.reshuffle.lines import shuffle_text
 
     done = shuffle_text(
         [str(folder / "in.jsonl")], str(folder / "ours.jsonl"), seed=1, memory_bytes=memory_bytes, scratch=folder / "s"

@@ -17,11 +17,11 @@ from typing import Any
 
 from results import write_result
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import StepConfig, check_config
 from corpusmill.documents.compression import open_decompressed
 from corpusmill.documents.jsonl import read_documents
-from corpusmill.stages.graph import open_build
 from corpusmill.steps.answering import Asked
 from corpusmill.steps.answers import Batch
 from corpusmill.steps.loading import load

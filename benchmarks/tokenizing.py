@@ -4,8 +4,8 @@ document of 100 MB and one of 10 MB of one letter. Aim: the audit under 3 % of t
 reference library takes for the text that it reads; the rest is the engine's second encoding of the sample, decoding,
 and fetching 0.5 % of the documents from all over the shard.
 
-CPU time of one process each. `python benchmarks/tokenizing.py CORPUS_FOLDER` (jsonl.zst files; see `corpusmill
-sample-corpus`); every file is read REPEATS times, as a bigger corpus would be.
+CPU time of one process each. `python benchmarks/tokenizing.py CORPUS_FOLDER` (jsonl.zst files, such as those of
+deploy/sample_corpus.py); every file is read REPEATS times, as a bigger corpus would be.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONG_LIMIT_BYTES = 3 << 29
 
 def ours(files: list[str]) -> dict[str, Any]:
     """`corpusmill tokenize`. The first pass meets every word for the first time, as the beginning of a corpus does."""
-    from corpusmill.in_order.token_shards import tokenize_files
+    from corpusmill.direct.in_order.token_shards import tokenize_files
     from corpusmill.tokens.tokenizer import load_tokenizer
 
     folder = Path(tempfile.mkdtemp(prefix="tokenizing-"))
@@ -57,9 +57,9 @@ def ours(files: list[str]) -> dict[str, Any]:
 
 def build_until_audit(sources: Path, audit: dict[str, Any]) -> dict[str, Any]:
     """CPU seconds, peak memory and counts of every stage of a build up to the audit, in this process."""
+    from corpusmill.builds.graph import GRAPH, open_build
     from corpusmill.builds.plan import plan_dataset
     from corpusmill.config import check_config
-    from corpusmill.stages.graph import GRAPH, open_build
 
     root = Path(tempfile.mkdtemp(prefix="tokenizing-build-"))
     config = {

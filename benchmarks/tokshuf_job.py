@@ -18,10 +18,10 @@ from pathlib import Path
 
 from results import write_result
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.stages.graph import GRAPH, open_build
 
 
 def as_tokshuf(corpus: str, root: Path) -> DatasetConfig:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from results import write_result
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.stages.graph import open_build
 
 
 def configuration(root: Path) -> dict[str, object]:

@@ -26,13 +26,13 @@ from results import write_result
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
+from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.errors import CorpusmillError
-from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.stages.graph import open_build
-from corpusmill.stages.manifest import dataset_version
 from corpusmill.storage import Store, open_store, s3_multipart
+from corpusmill.upload.stages.manifest import dataset_version
 from tests.servers import ACCESS_KEY, SECRET_KEY, rclone_s3
 from tests.system.corpus import configuration, write_corpus
 

@@ -72,15 +72,18 @@ class Api:
         """queued, running, success or failed."""
         return str(self._call("GET", f"/api/v2/dags/{DAG}/dagRuns/{run}")["state"])
 
-    def result(self, run: str, task: str) -> str | None:
-        """What a task handed on (the path of its receipt), or None if it has not finished."""
+    def result(self, run: str, task: str, key: str = "return_value") -> str | None:
+        """The path of a receipt that the tasks plan or report handed on, or None if there is none, or not yet."""
         try:
-            value = self._call("GET", f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")
+            value = self._call("GET", f"/api/v2/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/{key}")
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
-        return str(json.loads(value["value"]) if value["value"].startswith('"') else value["value"])
+        handed = value["value"]
+        if isinstance(handed, list):  # the plan's: what each part of a step is given
+            return str(handed[0]["plan_receipt"])
+        return str(json.loads(handed) if handed.startswith('"') else handed)
 
     def failed_tasks(self, run: str) -> list[FailedTask]:
         """Every task of the run that failed by itself, the first one first."""

@@ -18,12 +18,12 @@ from pathlib import Path
 import server
 from rest import Api
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.progress import RunProgress
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.report.progress import StageProgress, progress_view
 from corpusmill.report.summary import from_json
 from corpusmill.report.terminal import print_summary
-from corpusmill.stages.graph import open_build
 
 SAMPLE = server.ROOT / "sample"
 POLL_SECONDS = 0.5
@@ -72,7 +72,8 @@ def build_demo(api: Api) -> None:
     if state != "success":
         failures = "\n".join(f"  {task.name}\n{task.log}" for task in api.failed_tasks(run))
         raise RunFailedError(f"The run {run} {state}.\n{failures}")
-    report = Path(str(api.result(run, "report"))).parent
+    # A run in which nothing has changed ends with its plan, which names the last report.
+    report = Path(str(api.result(run, "report") or api.result(run, "plan", "unchanged"))).parent
     print_summary(from_json((report / "summary.json").read_bytes()), report / "report.html")
     print(f"In the UI: make up, then {api.run_page(run)}")
 
@@ -113,9 +114,7 @@ def sample_corpus() -> Iterator[None]:
         return
     print(f"Collecting sample text from the installed Python packages: {SAMPLE}")
     partial = SAMPLE.with_name(".sample-being-written")
-    with beside(
-        "The sample corpus could not be written", "-m", "corpusmill.cli", "sample-corpus", "--output", str(partial)
-    ):
+    with beside("The sample corpus could not be written", str(server.ROOT / "deploy/sample_corpus.py"), str(partial)):
         yield
     partial.rename(SAMPLE)
 

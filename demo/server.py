@@ -99,9 +99,9 @@ def environment(port: int) -> dict[str, str]:
         # them all after 30 s of reading or 50 s in all.
         "CORE__DAGBAG_IMPORT_TIMEOUT": 300,
         "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": 600,
-        # The default second would be paid between any two stages; shorter sleeps cost processor time, because the
+        # The default second would be paid between any two steps; shorter sleeps cost processor time, because the
         # scheduler looks at every waiting task after each.
-        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.2,
         # A third of the supervisors miss the moment their task ends and notice it at the next heartbeat.
         "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
         # A killed worker is noticed after 30 s instead of 300, by a check every 5 s instead of 10: its task runs
@@ -121,7 +121,7 @@ def environment(port: int) -> dict[str, str]:
         # The root holds .airflow with the password, too.
         "CORPUSMILL_FORM_ROOTS": os.environ.get("CORPUSMILL_FORM_ROOTS", "sample,data,work,outputs"),
         "CORPUSMILL_MEMORY_POOL": "ram_gib",  # standalone.py makes it, one slot a GiB
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "pipeline"), os.environ.get("PYTHONPATH")])),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "NO_PROXY": NO_PROXY,
         "no_proxy": NO_PROXY,

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import yaml
+from sample_corpus import SampleDocument, collect_documents
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.commands import app
 from corpusmill.config import check_config
-from corpusmill.documents.sample_corpus import SampleDocument, collect_documents
 from corpusmill.storage.crc64 import Crc64Nvme
 from corpusmill.tokens.characters import changing_kinds, cut_at_numbers, runs_of_kind
 
@@ -57,7 +57,6 @@ EVERYTHING: list[dict[str, Any]] = [
         "name": "narrow",
         **BYTE_LEVEL,
         "dedup": {"mode": "annotate", "minimum_bytes": 100, "keep": "every_string"},
-        "index": {"method": "suffix_array", "unigram": True},
         "packing": {"overlap_tokens": 1},
     },
     {
@@ -80,7 +79,7 @@ COMMANDS = (
 
 def write_inputs() -> None:
     """Text, references, benchmark items, a list to forget and a vocabulary, in the current folder."""
-    documents, *_ = collect_documents(distributions(), target_bytes=200_000)
+    documents = collect_documents(distributions(), target_bytes=200_000)
     lines = [json.dumps({"id": document.id, "text": document.text}) + "\n" for document in documents]
     lines.append(json.dumps({"id": "periodic", "text": "periodic " * 1000}) + "\n")
     passage = max((document.text for document in documents), key=len)[:500]  # so common that it is a crowded border

@@ -19,7 +19,7 @@ def notes(tag: str, version_file: str, changelog: str) -> str:
     version = stated[1] if stated else "none"
     if tag != f"v{version}":
         raise ValueError(
-            f"the tag is {tag}, and pipeline/version.py says {version}: tag v{version}, or raise the version"
+            f"the tag is {tag}, and pipeline/corpusmill/version.py says {version}: tag v{version}, or raise the version"
         )
     section = re.search(rf"^## {re.escape(version)}(.*)\n((?:(?!## ).*\n?)*)", changelog, re.MULTILINE)
     if section is None or not re.fullmatch(r", \d{4}-\d{2}-\d{2}", section[1]):
@@ -37,7 +37,11 @@ def require_kept(tag: str, kept: Path) -> None:
 def main() -> int:
     """Print them."""
     try:
-        text = notes(sys.argv[1], (ROOT / "pipeline" / "version.py").read_text(), (ROOT / "CHANGELOG.md").read_text())
+        text = notes(
+            sys.argv[1],
+            (ROOT / "pipeline" / "corpusmill" / "version.py").read_text(),
+            (ROOT / "CHANGELOG.md").read_text(),
+        )
         require_kept(sys.argv[1], ROOT / "tests" / "upgrades" / "kept")
     except ValueError as error:
         print(error, file=sys.stderr)

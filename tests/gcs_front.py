@@ -1,7 +1,6 @@
-"""What stands before the emulator of GCS in tests: the four things that the store does and the emulator does not.
+"""What stands before the emulator of GCS in tests: the three things that the store does and the emulator does not.
 
 * an object that is asked for at another generation than its newest is not there (of a bucket without versions);
-* an object that is uploaded on the condition that it is of a generation (0: that it is not there) is refused otherwise;
 * an answer with an object's bytes says of which generation they are;
 * uploads in parts (the XML API: initiate, put parts, complete, abort, list), each part compared with its x-goog-hash.
 
@@ -12,11 +11,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import threading
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 import google_crc32c
@@ -36,7 +33,6 @@ class GcsFront(FaultyProxy):
         self.uploads: dict[str, tuple[str, dict[str, str], dict[int, bytes]]] = {}
         self.parts = 0
         self.generations: list[str] = []
-        self._writing = threading.Lock()
         self._emulator = storage.Client(
             credentials=AnonymousCredentials(), project="tests", client_options={"api_endpoint": target}
         )
@@ -55,12 +51,6 @@ class GcsFront(FaultyProxy):
         query = parse_qs(address.query, keep_blank_values=True)
         if "uploads" in query or "uploadId" in query:
             return self._upload(client, address.path, query, body)
-        if "ifGenerationMatch" in query:
-            with self._writing:
-                there = self._newest(f"{address.path.partition('/upload')[2]}/{quote(_name(client, body), safe='')}")
-                if query["ifGenerationMatch"] != [there or "0"]:
-                    return 412, [], b'{"error": {"code": 412, "message": "conditionNotMet"}}'
-                return super()._passed_on(client, body)
         if query.get("alt") == ["media"] and "generation" in query:
             self.generations.append(query["generation"][0])
             if query["generation"] != [self._newest(address.path)]:
@@ -121,10 +111,3 @@ class GcsFront(FaultyProxy):
         own = [name for name in metadata if name.startswith("x-goog-meta-")]
         blob.metadata = {name.removeprefix("x-goog-meta-"): metadata[name] for name in own}
         blob.upload_from_string(content)
-
-
-def _name(client: BaseHTTPRequestHandler, body: bytes) -> str:
-    """The name of an object that is uploaded in one request: of the first part of its body, which is JSON."""
-    boundary = client.headers["Content-Type"].partition("boundary=")[2].strip('"').encode()
-    metadata = body.split(b"--" + boundary)[1].partition(b"\r\n\r\n")[2]
-    return str(json.loads(metadata)["name"])

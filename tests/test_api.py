@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import corpusmill
-from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export.megatron import open_part
 from tests.commands.folder import write_folder
+from tests.raising import raises
 from tests.system.corpus import configuration
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
@@ -52,7 +53,7 @@ def test_plan_of_a_mapping_and_of_its_file_are_equal_and_reuse_what_was_built(ro
 
 
 def test_load_of_a_wrong_mapping_raises_all_errors_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"(?s)name.*tokenizer"):
+    with raises("config.missing_key", "name", "tokenizer"):
         corpusmill.load({"source": {"paths": ["data"]}})
 
 
@@ -92,10 +93,27 @@ def test_documents_of_parquet_sources_are_their_rows(tmp_path: Path) -> None:
     assert list(dataset.documents()) == rows
 
 
+def test_damaged_documents_are_refused_by_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    rows = [{"text": f"{number} stones in the water"} for number in range(9)]
+    (tmp_path / "data" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data" / "b.parquet")
+    corpusmill.build(configuration(tmp_path, source={"paths": [str(tmp_path / "data")]}, exports={"nanoset": {}}))
+    dataset = corpusmill.open_dataset(tmp_path / "outputs" / "tiny" / "latest")
+    table, lines = (dataset.folder / "documents" / name for name in ("b.parquet", "a.jsonl"))
+    intact = table.read_bytes()
+    table.write_bytes(intact[:4] + bytes(60) + intact[64:])
+    with raises("parquet.not_readable", "documents/b.parquet"):
+        list(dataset.documents())
+    lines.write_bytes(lines.read_bytes().replace(b'"3 stones', b'"3\n stones'))
+    with raises("dataset.documents_damaged", "documents/a.jsonl, line 4\n"):
+        list(dataset.documents())
+
+
 def test_open_dataset_of_another_folder_or_format_says_what_is_there(root: Path) -> None:
-    with pytest.raises(SourceError, match=r"dataset\.json"):
+    with raises("dataset.not_finished", "dataset.json"):
         corpusmill.open_dataset(root)
-    with pytest.raises(SourceError, match="webdataset or numpy"):
+    with raises("dataset.no_such_export", "webdataset or numpy"):
         next(corpusmill.open_dataset(root / "outputs" / "web" / "latest").records("parquet"))
 
 

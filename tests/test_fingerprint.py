@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.fingerprint import NoStableIdentityError, canonical_json, file_digest, fingerprint
+from corpusmill.fingerprint import canonical_json, file_digest, fingerprint
+from tests.raising import raises
 
 JSON = st.recursive(
     st.none()
@@ -46,7 +47,7 @@ def test_fingerprint_is_the_sha256_of_canonical_json() -> None:
     ],
 )
 def test_fingerprint_value_without_stable_identity_is_refused(value: object, why: str) -> None:
-    with pytest.raises(NoStableIdentityError, match=why):
+    with raises("fingerprint.unstable_value", why):
         fingerprint(value)
 
 

@@ -13,63 +13,46 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.errors import errors_made
+
 ROOT = Path(__file__).parent.parent
-PIPELINE = ROOT / "pipeline"
+PIPELINE = ROOT / "pipeline" / "corpusmill"
 FILES = sorted(path for path in PIPELINE.rglob("*.py"))
 
 # Who may import whom: each room, of the rooms that are listed above it, these and itself. Imports inside of functions
 # count; those for the type checker alone do not.
 MAY_IMPORT = {
     "errors": "",
-    "section": "",
-    "epochs": "",
-    "content": "",
-    "kernels": "",
-    "words": "kernels",
-    "slices": "kernels",
-    "addresses": "",
     "version": "",
+    "kernels": "",
     "installed": "errors version",
-    "fingerprint": "errors",
-    "yaml_text": "errors",
-    "schedule": "section yaml_text",
-    "content_kernels": "content kernels words",
-    "mirrored": "",
-    "config": "addresses epochs errors mirrored schedule section yaml_text",
-    "form": "addresses config errors section",
-    "storage": "addresses errors fingerprint kernels",
-    "bounds": "config errors form storage",
-    "work_folder": "errors fingerprint mirrored storage",
-    "ledger": "content errors fingerprint mirrored version work_folder",
-    "report": "errors",
-    "documents": "content_kernels errors kernels slices storage words",
-    "dedup": "config content content_kernels documents errors kernels slices words",
-    "tokens": "content content_kernels errors fingerprint kernels slices words",
-    "shuffle": "content content_kernels epochs errors fingerprint slices tokens",
-    "export": "content content_kernels errors kernels slices",
-    "sources": "config documents errors fingerprint storage",
-    "decontamination": "config documents errors kernels sources storage words",
-    "steps": "config documents errors kernels ledger report sources storage words work_folder",
-    "engine": "config errors fingerprint ledger mirrored schedule sources work_folder",
-    "stages": "config content content_kernels decontamination dedup documents engine epochs errors export fingerprint"
-    " ledger report shuffle slices sources steps storage tokens version work_folder",
-    "forgetting": "config documents engine errors kernels ledger mirrored stages steps storage work_folder",
-    "lineage": "dedup documents errors export fingerprint sources stages storage tokens work_folder",
-    "verify": "config content engine errors export fingerprint forgetting ledger mirrored report sources stages storage"
-    " work_folder",
-    "datasets": "addresses config documents errors export stages storage tokens verify",
-    "difference": "config content_kernels datasets dedup documents engine errors fingerprint ledger report stages"
-    " storage tokens verify",
-    "builds": "config content_kernels difference documents engine epochs errors fingerprint forgetting installed ledger"
-    " mirrored report section sources stages steps storage tokens version work_folder",
-    "mixture": "datasets epochs errors export kernels report",
-    "training": "datasets errors export lineage mixture stages",
-    "reshuffle": "datasets documents errors export shuffle slices storage tokens",
-    "in_order": "builds config documents errors export sources storage tokens",
-    "api": "builds config datasets engine lineage stages training",
-    "commands": "api builds config datasets decontamination difference documents engine errors export forgetting"
-    " in_order lineage mirrored mixture report reshuffle stages steps tokens training verify version work_folder",
+    "lazy": "",
+    "fingerprint": "errors lazy",
+    "storage": "errors fingerprint kernels lazy",
+    "config": "errors storage",
+    "documents": "errors kernels lazy storage",
+    "engine": "config documents errors fingerprint kernels lazy storage version",
+    "report": "errors lazy",
+    "sources": "config documents engine errors fingerprint kernels lazy report storage",
+    "decontamination": "config documents engine errors kernels lazy report sources storage",
+    "dedup": "config decontamination documents engine errors kernels lazy report sources storage",
+    "tokens": "config dedup documents engine errors fingerprint kernels lazy report sources",
+    "shuffle": "config engine errors fingerprint kernels lazy report tokens",
+    "export": "config engine errors kernels lazy shuffle tokens",
+    "steps": "config dedup documents engine errors kernels lazy report sources storage",
+    "upload": "config decontamination dedup engine errors export fingerprint kernels lazy report shuffle sources"
+    " steps storage tokens version",
+    "builds": "config decontamination dedup documents engine errors export fingerprint kernels lazy report shuffle"
+    " sources steps storage tokens upload version",
+    "inspect": "builds config decontamination dedup documents engine errors export fingerprint kernels lazy report"
+    " shuffle sources steps storage tokens upload",
+    "training": "config errors export inspect kernels lazy report upload",
+    "direct": "builds config documents errors export inspect kernels lazy shuffle sources storage tokens",
+    "api": "builds config engine inspect lazy training",
+    "commands": "api builds config decontamination direct engine errors export inspect lazy report steps storage"
+    " tokens training upload version",
     "cli": "builds commands errors installed",
+    "questions": "builds config engine errors inspect installed lazy report steps storage upload",
 }
 
 # Calls whose result differs from run to run, or that lose an error. ndarray.tofile raises OSError without an errno on a
@@ -79,51 +62,49 @@ FORBIDDEN_IMPORTS = {"airflow", "corpusmill_airflow", "pickle", "random", "uuid"
 # A key that nobody can know beforehand, for a table in memory; no result depends on it (dedup/shared.py says why).
 MAY_IMPORT_FORBIDDEN = {
     "dedup/shared.py": {"secrets"},
-    "work_folder/outputs.py": {"secrets"},  # names of attempts
+    "engine/work_folder/outputs.py": {"secrets"},  # names of attempts
     "engine/claim.py": {"secrets"},  # tells mirrors apart
 }
 # isal's compressor wrote unequal bytes for equal input in two processes; decompressing is checked by a checksum.
 MAY_IMPORT_ISAL = {"documents/decompressing.py"}
 # nanotron's own generators and seeds, to give its own order.
-MAY_DRAW = {"mixture/order.py": {"shuffle", "permutation", "default_rng"}}
-MAY_READ_THE_CLOCK = {"ledger/once.py", "ledger/lock.py", "builds/progress.py"}
+MAY_DRAW = {"training/mixture/order.py": {"shuffle", "permutation", "default_rng"}}
+MAY_READ_THE_CLOCK = {"engine/ledger/once.py", "engine/ledger/lock.py", "builds/progress.py"}
 MAY_READ_THE_CLOCK |= {"steps/takedowns.py"}  # who asked when, beside every build
 MAY_READ_THE_CLOCK |= {"storage/local.py", "storage/retries.py"}  # the age of what nobody writes to; Retry-After
 # A folder is listed in an order that differs from disk to disk: only inside sorted(), or where no order can be seen.
 LISTINGS = {"iterdir", "glob", "rglob", "listdir", "scandir", "walk"}
 MAY_LIST_UNSORTED = {
-    "forgetting/purge.py": "a set, sorted before it is listed",
-    "ledger/lock.py": "removes what it finds",
-    "ledger/cached.py": "sizes are summed; steps are sorted before one goes",
+    "builds/forgetting/purge.py": "a set, sorted before it is listed",
+    "engine/ledger/lock.py": "removes what it finds",
+    "engine/ledger/cache.py": "sizes are summed; steps are sorted before one goes",
     "storage/output_folder.py": "asks whether there is anything",
-    "reshuffle/folders.py": "asks whether there is anything",
-    "stages/audit.py": "sorted by age and name in the next line",
+    "direct/reshuffle/folders.py": "asks whether there is anything",
+    "tokens/stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
     "builds/disk.py": "sizes are summed",
     "builds/local.py": "threads are counted",
-    "builds/timing.py": "sizes are summed; one plan",
-    "stages/manifest.py": "a mapping, sorted by name before it is written",
+    "upload/stages/manifest.py": "a mapping, sorted by name before it is written",
     "builds/preflight.py": "sizes are summed",
-    "stages/retention.py": "sizes are counted and summed",
+    "upload/stages/retention.py": "sizes are counted and summed",
     "storage/walk.py": "sorted by name in the next line",
-    "verify/receipts.py": "a mapping, sorted by name where findings are made",
+    "inspect/verify/receipts.py": "a mapping, sorted by name where findings are made",
 }
 # Results in the order in which they are ready; and numbers of this process or machine. builds/local.py waits for steps,
 # whose bytes do not depend on one another's.
 UNORDERED = {"as_completed", "imap_unordered", "wait", "hash", "id", "cpu_count", "getpid", "get_ident", "node"}
 MAY_BE_UNORDERED = {
-    "ledger/lock.py": {"getpid", "node"},  # says who holds a lock
+    "engine/ledger/lock.py": {"getpid", "node"},  # says who holds a lock
     "builds/local.py": {"wait", "cpu_count"},
     "engine/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
-    "work_folder/buckets.py": {"getpid"},  # a client of its own for each process
-    "work_folder/moved.py": {"getpid"},  # counts of its own for each process
+    "engine/work_folder/buckets.py": {"getpid"},  # a client of its own for each process
+    "engine/work_folder/moved.py": {"getpid"},  # counts of its own for each process
     "report/progress.py": {"wait"},  # pauses between two looks
     "builds/estimate.py": {"cpu_count"},  # hours on this machine
-    "builds/timing.py": {"getpid"},  # its program ends with this process
     "builds/worker_check.py": {"cpu_count", "node"},  # speaks of a machine
     "storage/local.py": {"getpid", "node"},  # a temporary name of its own for each arrival
     "storage/retries.py": {"getpid", "get_ident"},  # spreads pauses between processes
-    "tokens/audit.py": {"id"},  # which of one list stand in another
+    "tokens/audit.py": {"id"},  # which of one list are in another
 }
 
 
@@ -184,7 +165,7 @@ def test_pipeline_file_keeps_the_house_rules(path: Path) -> None:
 def test_rooms_import_those_below_them_alone() -> None:
     above: set[str] = set()
     for room, allowed in MAY_IMPORT.items():
-        assert set(allowed.split()) <= above, f"{room} stands above a room that it imports"
+        assert set(allowed.split()) <= above, f"{room} is listed above a room that it imports"
         above.add(room)
     imported: dict[str, set[str]] = {}
     for module, others in import_graph().items():
@@ -194,9 +175,16 @@ def test_rooms_import_those_below_them_alone() -> None:
     assert {room: " ".join(sorted(rooms - {room})) for room, rooms in imported.items()} == MAY_IMPORT
 
 
+def test_every_error_has_a_code_for_one_sentence() -> None:
+    assert [made for made in errors_made() if not made.code] == []
+    sentences: dict[str, set[tuple[str, str]]] = {}
+    for made in errors_made():
+        sentences.setdefault(made.code, set()).add((made.sentence, made.kind))
+    assert [code for code, said in sentences.items() if len(said) > 1] == []
+
+
 def test_package_is_imported_under_one_name_which_no_folder_of_a_users_dags_has() -> None:
-    assert (ROOT / "corpusmill").resolve() == PIPELINE
-    for folder in ("pipeline", "corpusmill_airflow", "dags", "plugins", "deploy", "demo", "tests", "benchmarks"):
+    for folder in ("pipeline", "dags", "plugins", "deploy", "demo", "tests", "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
             assert not re.search(r"^\s*(from|import) pipeline\b", path.read_text(), re.MULTILINE), path
 
@@ -207,7 +195,7 @@ def test_no_files_import_one_another_in_a_circle() -> None:
 
 @cache
 def import_graph() -> dict[str, set[str]]:
-    """{module: the modules of pipeline/ that it imports}, inside of functions too, but for the type checker alone."""
+    """{module: the modules of corpusmill/ that it imports}, inside of functions too, but for the type checker alone."""
     modules = {
         ".".join(("corpusmill", *path.relative_to(PIPELINE).with_suffix("").parts)).removesuffix(".__init__"): path
         for path in FILES
@@ -249,7 +237,9 @@ def test_listing_outside_of_sorted_is_seen(line: str) -> None:
 
 
 OUTSIDE = sorted(
-    path for folder in ("corpusmill_airflow", "dags", "plugins", "deploy") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("pipeline/corpusmill_airflow", "dags", "plugins", "deploy")
+    for path in (ROOT / folder).rglob("*.py")
 )
 
 
@@ -265,8 +255,8 @@ def test_airflow_side_unpickles_and_evaluates_nothing(path: Path) -> None:
 
 
 def test_airflows_side_needs_none_of_the_workers_packages() -> None:
-    """An environment that has the wheel without its extra; what tasks ask of the workers is in builds/questions.py."""
-    sources = [parsed(path) for path in (ROOT / "corpusmill_airflow").rglob("*.py")]
+    """An environment that has the wheel without its extra; questions.py asks the workers."""
+    sources = [parsed(path) for path in (ROOT / "pipeline" / "corpusmill_airflow").rglob("*.py")]
     modules = {
         node.module
         for source in sources
@@ -277,8 +267,13 @@ def test_airflows_side_needs_none_of_the_workers_packages() -> None:
     of_airflow = {"jinja2", "rich"}  # which needs them itself
     named = [re.split(r"[^\w-]", item)[0].replace("-", "_") for item in project["optional-dependencies"]["worker"]]
     code = (
-        "import importlib, sys\n"
-        f"sys.modules.update(dict.fromkeys({sorted({*named} - of_airflow)!r}))\n"
-        f"[importlib.import_module(one) for one in {sorted(modules - {'corpusmill.builds.questions'})!r}]\n"
+        "import importlib, importlib.abc, sys\n"
+        "import corpusmill.lazy\n"
+        "class Missing(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {sorted({*named} - of_airflow)!r}:\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(1, Missing())\n"
+        f"[importlib.import_module(one) for one in {sorted(modules - {'corpusmill.questions'})!r}]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -12,7 +12,7 @@ OF_THE_DEMO = (
     "work/demo/plan",
     "outputs/demo/latest",
     ".cache/numba/x",
-    "pipeline/__pycache__/x.pyc",
+    "pipeline/corpusmill/__pycache__/x.pyc",
 )
 OF_OTHERS = (
     ".airflow/airflow.db",

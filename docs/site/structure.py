@@ -3,7 +3,7 @@
     python docs/site/structure.py .                     the picture (SVG)
     python docs/site/structure.py BEFORE . --lines      a table: lines of code by room, of each checkout
 
-A room is a package below pipeline/, or a file there; the folders beside pipeline/ are one room each. Rooms stand in the
+A room is a package below corpusmill/, or a file there; the other folders are one room each. Rooms stand in the
 order of their imports, what is imported first; a square is a row's room that imports a column's. What lies right of
 the diagonal is imported against the order: the two rooms need each other. Imports inside of functions count, those for
 the type checker alone do not. A line of code is one that holds more than blanks, comments or docstrings.
@@ -19,8 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("pipeline", "dags", "plugins", "corpusmill_airflow", "deploy", "demo")
-PACKAGES = {"pipeline", "corpusmill"}
+FOLDERS = ("corpusmill", "corpusmill_airflow", "dags", "plugins", "deploy", "demo")
 STEP, LEFT, TOP, BAR = 13, 240, 110, 70  # pixels
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
@@ -28,9 +27,14 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 def files(root: Path) -> Iterator[tuple[Path, str]]:
     """Every file with its room."""
     for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            inside = path.relative_to(root / folder).with_suffix("").parts
-            if folder != "pipeline":
+        at = root / "pipeline" / folder
+        if not at.exists():
+            at = root / (
+                "pipeline" if folder == "corpusmill" else folder
+            )  # as the packages stood once, and other folders
+        for path in sorted(at.rglob("*.py")):
+            inside = path.relative_to(at).with_suffix("").parts
+            if folder != "corpusmill":
                 yield path, f"{folder}/"
             elif inside != ("__init__",):
                 yield path, inside[0] + "/" * (len(inside) > 1)
@@ -68,7 +72,7 @@ def measure(root: Path) -> tuple[Counter[str], dict[str, set[str]]]:
         lines[room] += lines_of_code(source)
         for name in imported(ast.parse(source)):
             package, _, rest = name.partition(".")
-            wanted = rooms.get(rest.partition(".")[0] if package in PACKAGES else package)
+            wanted = rooms.get(rest.partition(".")[0] if package == "corpusmill" else package)
             needs[room] |= {wanted} - {room, None}  # type: ignore[arg-type]
     return lines, needs
 
@@ -113,7 +117,7 @@ def box(x: float, y: float, width: float, height: float, colour: str) -> str:
 def table(roots: list[Path]) -> str:
     measured = [measure(root)[0] for root in roots]
     single = [Counter({room: count for room, count in lines.items() if room[-1] != "/"}) for lines in measured]
-    rows = [("files of pipeline/ itself", [sum(lines.values()) for lines in single])]
+    rows = [("files of corpusmill/ itself", [sum(lines.values()) for lines in single])]
     rooms = {room for lines in measured for room in lines if room[-1] == "/"}
     rows += [(f"`{room}`", [lines[room] for lines in measured]) for room in sorted(rooms)]
     rows += [("**all**", [sum(lines.values()) for lines in measured])]

@@ -17,9 +17,9 @@ import pytest
 
 from corpusmill.builds.local import run_steps
 from corpusmill.builds.plan import plan_dataset
-from corpusmill.builds.processes import WorkerLostError
 from corpusmill.config import check_config
 from tests.quick import quick
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
 BEGIN = """
@@ -100,7 +100,9 @@ def program(folder: Path, *text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess([], process.returncode, printed, errors)
 
 
-def test_build_of_a_process_without_threads_forks_its_workers_once_and_none_for_what_stands(tmp_path: Path) -> None:
+def test_build_of_a_process_without_threads_forks_workers_once_and_none_for_unchanged_stages(
+    tmp_path: Path,
+) -> None:
     assert program(tmp_path, COUNTING_FORKS).stdout.split() == ["2", "2"]
 
 
@@ -144,5 +146,5 @@ def test_build_whose_worker_died_before_a_step_names_the_loss(tmp_path: Path) ->
         worker.join()
         yield
 
-    with pytest.raises(WorkerLostError):
+    with raises("run.worker_died"):
         run_steps(plan, workers=2, view=killing)

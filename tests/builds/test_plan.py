@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
+from corpusmill.engine.plan import SourceFile, SourcePart, _require_every_byte_once
 from corpusmill.errors import BalanceError
-from corpusmill.sources.plan import SourceFile, SourcePart, _require_every_byte_once
-from corpusmill.stages.graph import open_build
 from corpusmill.storage import StoredFile
+from tests.raising import raises
 from tests.system.corpus import configuration, lines_of
 
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch) -> None:
-    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("corpusmill.engine.plan.SMALLEST_PART_BYTES", 1)
 
 
 def fill(folder: Path, sizes: dict[str, int]) -> None:
@@ -87,9 +88,9 @@ def test_build_beside_a_file_called_like_a_part_delivers_every_document(tmp_path
 @pytest.mark.parametrize("shards", ["one shard", "two shards"])
 def test_build_whose_plan_has_a_name_twice_fails(tmp_path, monkeypatch, shards: str) -> None:
     """The nets below the plan: a shard does not write over its own file, the dataset does not list a name twice."""
-    monkeypatch.setattr("corpusmill.sources.part_names.part_name", lambda *_: "z.jsonl")
+    monkeypatch.setattr("corpusmill.documents.part_names.part_name", lambda *_: "z.jsonl")
     if shards == "one shard":
-        monkeypatch.setattr("corpusmill.sources.plan.group_into_shards", lambda entries, _: [entries])
+        monkeypatch.setattr("corpusmill.engine.plan.group_into_shards", lambda entries, _: [entries])
     fill(tmp_path / "src", {"a.jsonl": 1, "big.jsonl": 50})
     with pytest.raises(FileExistsError if shards == "one shard" else BalanceError, match=r"z\.jsonl|twice"):
         built(tmp_path)
@@ -118,7 +119,7 @@ def cut_into(
 def test_plan_that_does_not_read_every_byte_once_is_refused(kind, pieces, owns) -> None:
     file = StoredFile("a.jsonl", "/a.jsonl", 100, "100-1")
     other = StoredFile("b.jsonl", "/b.jsonl", 5, "5-1")
-    with pytest.raises(BalanceError):
+    with raises("plan.bytes_not_read_once"):
         _require_every_byte_once([file, other], [*cut_into(file, kind, pieces, owns), SourceFile(**asdict(other))])
 
 
@@ -133,5 +134,5 @@ def test_plan_that_reads_every_byte_once_is_taken() -> None:
     for lost in range(5):
         left = [*entries, SourceFile(**asdict(whole))]
         del left[lost]
-        with pytest.raises(BalanceError):
+        with raises("plan.bytes_not_read_once"):
             _require_every_byte_once([lines, frames, whole], left)

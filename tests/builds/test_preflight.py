@@ -17,24 +17,22 @@ import zstandard
 
 from corpusmill.builds.disk import held_by, moments, usually_held
 from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import check_dataset, plan_dataset
 from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.planned import read_plan
 from corpusmill.errors import (
-    ConfigError,
-    CorruptDataError,
     PermanentError,
     SourceError,
     StorageFullError,
     StoreUnavailableError,
-    TokenizerError,
     TransientError,
 )
 from corpusmill.sources.survey import text_bytes_of
-from corpusmill.stages.graph import open_build
 from tests.disks import small_disk
+from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 from tests.tokens.vocabularies import GPT2, described, written
 
@@ -55,7 +53,7 @@ def test_build_that_cannot_end_says_every_reason_at_once_and_runs_nothing(
         dedup={"mode": "remove", "minimum_bytes": 100, "memory": "64GiB"},
         destinations=[{"path": str(tmp_path / "file" / "out")}, {"path": str(tmp_path / "fine")}],
     )
-    with pytest.raises(PermanentError, match="cannot start, for 4 reasons") as caught:
+    with raises("preflight.refused") as caught:
         build_dataset(broken)
     printed = str(caught.value)
     for words in ("more memory than available", "vocabulary file does not exist", "a source does not exist"):
@@ -67,7 +65,7 @@ def test_build_that_cannot_end_says_every_reason_at_once_and_runs_nothing(
 
 
 def test_one_reason_is_said_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="a source does not exist"):
+    with raises("source.missing"):
         build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "nowhere")]}))
 
 
@@ -76,7 +74,7 @@ def test_refused_first_plan_leaves_the_folders_that_were_there(tmp_path: Path, t
     """It left the dataset's work folder, with a lock and nothing else in it."""
     if there:
         (tmp_path / there).mkdir(parents=True)
-    with pytest.raises(SourceError):
+    with raises("source.missing"):
         build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "nowhere")]}))
     folders = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_dir()}
     assert folders == ({Path(there), *Path(there).parents} - {Path()} if there else set())
@@ -87,9 +85,8 @@ def test_refused_first_plan_leaves_the_folders_that_were_there(tmp_path: Path, t
 def test_bos_without_a_bos_token_is_refused_before_anything_is_read(tmp_path: Path, section: str, check: Any) -> None:
     """cl100k has no BOS: the build failed only once every document was tokenized."""
     write_corpus(tmp_path / "corpus")
-    with pytest.raises(TokenizerError, match="has no BOS token") as caught:
+    with raises("tokenizer.no_single_bos", f"{section}.bos"):
         check(config(tmp_path, **{section: {"bos": True}}))
-    assert f"{section}.bos" in str(caught.value)
     assert list(tmp_path.rglob("receipt.json")) == []
     named = {"name": "cl100k_base", "bos": "<|fim_prefix|>"}
     check_dataset(config(tmp_path, tokenizer=named, **{section: {"bos": True}}))
@@ -104,9 +101,8 @@ def test_tokenizer_setting_without_effect_is_refused(tmp_path: Path, name: str, 
     write_corpus(tmp_path / "corpus")
     file = {} if name == "cl100k_base" else {"file": written(described(GPT2), tmp_path)}
     for check in (check_dataset, build_dataset, plan_dataset):  # `reprocess` and `export` only plan
-        with pytest.raises(ConfigError, match="would ignore") as caught:
+        with raises("tokenizer.settings_ignored", f"tokenizer.{next(iter(setting))}"):
             check(config(tmp_path, tokenizer={"name": name, **file, **setting}))
-        assert f"tokenizer.{next(iter(setting))}" in str(caught.value)
 
 
 def test_bos_of_exports_that_are_not_written_is_not_asked_for(tmp_path: Path) -> None:
@@ -117,8 +113,8 @@ def test_bos_of_exports_that_are_not_written_is_not_asked_for(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("errors", "kind"),
     [
-        ([StorageFullError("a"), StoreUnavailableError("b")], TransientError),
-        ([StorageFullError("a"), SourceError("b")], PermanentError),
+        ([StorageFullError("a.a: a"), StoreUnavailableError("b.b: b")], TransientError),
+        ([StorageFullError("a.a: a"), SourceError("b.b: b")], PermanentError),
     ],
 )
 def test_reasons_are_tried_again_only_if_each_may_be(errors: list[Any], kind: type[Exception]) -> None:
@@ -126,7 +122,7 @@ def test_reasons_are_tried_again_only_if_each_may_be(errors: list[Any], kind: ty
     for error in errors:
         with problems.kept():
             raise error
-    with pytest.raises(kind, match="for 2 reasons"):
+    with raises("preflight.refused preflight.unavailable"):
         problems.raise_all()
 
 
@@ -147,7 +143,7 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path, harm: str) -> 
         place.mkdir(mode=0o500)
         if os.access(place, os.W_OK):
             pytest.skip("this user may write everywhere")
-    with pytest.raises(PermanentError, match="a destination cannot be written"):
+    with raises("destination.not_writable"):
         require_writable(built, built.destinations[0])
 
 
@@ -166,7 +162,7 @@ def test_bucket_is_tried_and_left_as_it_was(tmp_path: Path, moto: str, moto_clie
     built = config(tmp_path, destinations=places)
     require_writable(built, built.destinations[0])
     assert "Contents" not in moto_client.list_objects_v2(Bucket="corpus")
-    with pytest.raises(PermanentError, match="S3 location"):
+    with raises("s3.refused"):
         require_writable(built, built.destinations[1])
 
 
@@ -175,9 +171,8 @@ def test_disk_without_room_is_refused_before_anything_is_read(tmp_path: Path) ->
         (tmp_path / "corpus").mkdir()
         (tmp_path / "corpus" / "a.jsonl").write_bytes(lines_of(make_documents(400)))
         built = config(tmp_path, work_folder=str(disk / "work"), destinations=[{"path": str(tmp_path / "out")}])
-        with pytest.raises(StorageFullError, match="the build would fill a disk") as caught:
+        with raises("work_folder.disk_too_small", disk):
             build_dataset(built, workers=1)
-        assert str(disk) in str(caught.value)
         assert list(disk.rglob("receipt.json")) == []
 
 
@@ -189,9 +184,8 @@ def test_estimate_of_the_same_build_says_how_much_room_is_needed(tmp_path: Path)
     build = open_build(plan_dataset(built))
     free_bytes = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     require_room(built, build.work, moments(estimate.held)["keep"], stated_by="the last estimate")
-    with pytest.raises(StorageFullError, match="fill a disk") as caught:
+    with raises("work_folder.disk_too_small", "the last estimate"):
         require_room(built, build.work, [(0, 0), (free_bytes, 1 << 40), (free_bytes, 0)], stated_by="the last estimate")
-    assert "the last estimate" in str(caught.value)
 
 
 def test_what_the_work_folder_holds_is_room(tmp_path: Path) -> None:
@@ -201,7 +195,7 @@ def test_what_the_work_folder_holds_is_room(tmp_path: Path) -> None:
         work = open_build(plan_dataset(built)).work
         (work / "kept").write_bytes(bytes(12 << 20))
         require_room(built, work, [(14 << 20, 0)], stated_by="test")
-        with pytest.raises(StorageFullError, match="fill a disk"):
+        with raises("work_folder.disk_too_small"):
             require_room(built, work, [(17 << 20, 0)], stated_by="test")
 
 
@@ -209,11 +203,9 @@ def test_build_that_was_delivered_needs_no_room_again(tmp_path: Path, monkeypatc
     write_corpus(tmp_path / "corpus", documents=10)
     built = config(tmp_path)
     receipt = build_dataset(built, workers=1)
-    monkeypatch.setattr(
-        "corpusmill.builds.preflight.needed_room", lambda *_: ({"keep": [(1 << 60, 1 << 60)]}, "a test")
-    )
+    monkeypatch.setattr("corpusmill.builds.plan.needed_room", lambda *_: ({"keep": [(1 << 60, 1 << 60)]}, "a test"))
     assert build_dataset(built, workers=1) == receipt
-    with pytest.raises(StorageFullError, match="fill a disk"):
+    with raises("work_folder.disk_too_small"):
         build_dataset(config(tmp_path, shuffle={"seed": 9}), workers=1)
 
 
@@ -285,7 +277,7 @@ def test_needed_room_of_compressed_sources_is_what_the_build_takes(tmp_path: Pat
 def test_source_that_cannot_be_read_is_a_reason_not_to_build(tmp_path: Path) -> None:
     stored(tmp_path / "corpus/a.jsonl.zst", make_documents(30, seed=4))
     (tmp_path / "corpus/b.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd no frame")
-    with pytest.raises(CorruptDataError, match=r"b\.jsonl\.zst"):
+    with raises("source.not_decompressable", "b.jsonl.zst"):
         build_dataset(config(tmp_path, source={"paths": [str(tmp_path / "corpus")]}), workers=1)
     assert not [*(tmp_path / "work").rglob("index")]
 
@@ -305,9 +297,8 @@ def test_check_says_how_many_lines_have_the_id_field_and_refuses_one_that_none_h
     (tmp_path / "list.jsonl").write_text('{"id": "1"}\n')
     forget = {"path": str(tmp_path / "list.jsonl"), "copies": "keep"}
     for changes in ({"source": {**source, "id_field": "document"}}, {"source": source, "forget": forget}):
-        with pytest.raises(SourceError, match="0 of 3 lines have") as caught:
+        with raises("survey.no_ids", "doc_id in 67%"):
             check_dataset(config(tmp_path, **changes))
-        assert "doc_id in 67%" in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["ranges", "hits"])
@@ -323,7 +314,7 @@ def test_annotation_that_has_no_place_is_refused_at_the_first_look(mode: str, tm
 
     def refused(where: str, **more: Any) -> None:
         for check in (check_dataset, plan):
-            with pytest.raises(ConfigError, match=where):
+            with raises("annotation.column_taken annotation.key_taken annotation.not_an_object", where):
                 check(config(tmp_path, **changes, **more))
         assert list(tmp_path.rglob("receipt.json")) == []
 
@@ -334,9 +325,9 @@ def test_annotation_that_has_no_place_is_refused_at_the_first_look(mode: str, tm
     for meta, has_place in ((None, True), ({}, True), ({"key": None}, True), ("text", False), ({"key": 1}, False)):
         rows = [{"text": "one"}, {"meta": 5}, {"text": "two", "meta": meta}]  # the second is no document
         (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        fits() if has_place else refused(r"a\.jsonl, line 3")
+        fits() if has_place else refused("a.jsonl, line 3")
     fits(steps=[{"use": "corpusmill.steps.gopher:Quality"}])  # which may drop that document
     (tmp_path / "corpus" / "a.jsonl").unlink()
     for column, has_place in (("meta", True), ("meta.other", True), ("meta.key", False)):  # dots are part of a name
         pq.write_table(pa.table({"text": ["one"], column: [{"key": 1}]}), tmp_path / "corpus" / "a.parquet")
-        fits() if has_place else refused(r"a\.parquet, column meta\.key")
+        fits() if has_place else refused("a.parquet, column meta.key")

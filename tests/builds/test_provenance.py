@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.stages.graph import open_build
-from corpusmill.stages.provenance import provenance
+from corpusmill.upload.stages.provenance import provenance
 from tests.system.corpus import configuration
 
 

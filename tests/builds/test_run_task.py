@@ -1,4 +1,4 @@
-"""One task of a planned build, by the program that schedulers start."""
+"""One part of a task of a planned build, by the function and the program that schedulers start."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ import pytest
 import yaml
 
 from corpusmill.builds import local
-from corpusmill.builds.local import build_dataset, run_build, run_task
+from corpusmill.builds.chain import all_tasks
+from corpusmill.builds.graph import GRAPH, open_build
+from corpusmill.builds.local import build_dataset, run_build, run_part
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.engine.groups import LEAST_TASKS
-from corpusmill.engine.standing import stands
-from corpusmill.errors import ConfigError, CorruptDataError, PermanentError, TransientError
-from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.engine.parts import WHOLE, Part
+from corpusmill.engine.running import RunnableBuild
+from corpusmill.engine.unchanged import is_unchanged
+from corpusmill.errors import TransientError
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
 PROGRAM = [sys.executable, "-m", "corpusmill.cli", "run-task"]
@@ -35,38 +38,42 @@ def plan(tmp_path: Path) -> Path:
     return plan_dataset(check_config(configuration(tmp_path, source=source), where="a test"))
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.slow
-def test_run_task_of_every_task_of_every_stage_is_a_build(plan: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_part_of_every_task_is_a_build(plan: Path, tmp_path: Path, parts: int) -> None:
     build = open_build(plan)
-    for stage in GRAPH.names:
-        for number in range(1, 4):
-            run_task(plan, stage, f"{number}/3", processes=1 + number % 2)
-    assert all(stands(build, stage) for stage in GRAPH.names)
-    delivered = {path.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
+    for task in all_tasks():
+        for number in range(parts, 0, -1):
+            run_part(plan, task.name, Part(number, parts), processes=1 + number % 2)
+    assert all(is_unchanged(build, stage) for stage in GRAPH.names)
+    delivered = files_of(tmp_path / "outputs")
     again = build_dataset(build.config, workers=1)
     assert all(open_build(again).find(stage, unit) for stage in GRAPH.names for unit in build.units(stage))
-    assert {path.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()} == delivered
+    assert files_of(tmp_path / "outputs") == delivered
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_run_task_that_verifies_makes_damaged_outputs_again(plan: Path, processes: int) -> None:
-    run_task(plan, "download", "1/1")
-    receipts = run_task(plan, "index", "1/1")
+    run_part(plan, "download", WHOLE)
+    receipts = run_part(plan, "index.read", WHOLE)
     text = receipts[0].parent / "tokenized"
     whole = text.read_bytes()
     text.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    run_task(plan, "index", "1/1", processes=processes)
+    run_part(plan, "index.read", WHOLE, processes=processes)
     assert text.read_bytes() != whole
-    run_task(plan, "index", "1/1", processes=processes, verify=True)
+    run_part(plan, "index.read", WHOLE, processes=processes, verify=True)
     assert text.read_bytes() == whole
 
 
-def test_run_task_of_as_many_tasks_as_shards_takes_one_however_small_it_is(plan: Path) -> None:
-    """An array of a batch system has the machines that it was told, so its tasks are not joined for being small."""
+def test_run_part_of_as_many_parts_as_shards_runs_one_each_however_small(plan: Path) -> None:
+    """An array of a batch system has the machines that it was told, so shards are not joined for being small."""
     units = open_build(plan).units("download")
-    assert len(units) > LEAST_TASKS == len(open_build(plan).tasks("download"))
     for number, unit in enumerate(units, start=1):
-        (receipt,) = run_task(plan, "download", f"{number}/{len(units)}")
+        (receipt,) = run_part(plan, "download", Part(number, len(units)))
         assert receipt.parent.name.startswith(unit)
 
 
@@ -76,7 +83,7 @@ def test_run_task_logs_each_step_once_whatever_the_processes(
 ) -> None:
     caplog.set_level(logging.INFO)
     units = open_build(plan).units("download")
-    run_task(plan, "download", "1/1", processes=processes)
+    run_part(plan, "download", WHOLE, processes=processes)
     steps = [words for words in map(str.split, caplog.messages) if words[0] == "download"]
     assert sorted(words[1] for words in steps) == [f"{unit}:" for unit in units]
     assert len(units) > 1
@@ -93,31 +100,54 @@ def test_build_logs_each_step_once_whatever_the_workers(
     assert sorted(steps) == [f"{stage} {unit}:" for stage in ("download", "index") for unit in units]
 
 
-def test_run_task_of_one_unit_starts_no_other_process(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_part_of_one_step_starts_no_other_process(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "worker_pool", lambda _: pytest.fail("a pool for one step"))
-    receipts = run_task(plan, "download", "00000", processes=2)
+    receipts = run_part(plan, "download", Part(1, len(open_build(plan).units("download"))), processes=2)
     assert [path.name for path in receipts] == ["receipt.json"]
 
 
-def test_run_task_beyond_the_units_does_nothing(plan: Path) -> None:
-    units = len(open_build(plan).units("download"))
-    assert run_task(plan, "download", f"{units + 1}/{units + 1}") == []
+def test_run_part_of_more_parts_than_shards_runs_each_shard_once(plan: Path) -> None:
+    units = open_build(plan).units("download")
+    parts = 2 * len(units) + 1
+    ran = [path for number in range(1, parts + 1) for path in run_part(plan, "download", Part(number, parts))]
+    assert [path.parent.name.partition("-")[0] for path in ran] == units
 
 
-@pytest.mark.parametrize("task", ["0/3", "4/3", "a/3", "1/", "-1/3"])
-def test_run_task_of_a_number_that_no_task_has_is_refused(plan: Path, task: str) -> None:
-    with pytest.raises(ConfigError, match="no such task"):
-        run_task(plan, "download", task)
+@pytest.mark.slow
+def test_part_that_is_cleared_and_killed_does_the_rest_again_when_it_is_retried(
+    plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler clears once; its retry does not ask again."""
+    for name in ("download", "index.read", "index.index"):
+        run_part(plan, name, WHOLE)
+    build = open_build(plan)
+    finished = {
+        (stage, unit): build.finished_at(stage, unit) for stage in ("index", "anchor") for unit in build.units(stage)
+    }
+    assert {stage for stage, _ in finished} == {"index", "anchor"}
+    run = RunnableBuild.run
+
+    def run_first(build: RunnableBuild, stage: str, unit: str, *, verify: bool = False) -> Path:
+        if stage != "index":
+            raise KeyboardInterrupt
+        return run(build, stage, unit, verify=verify)
+
+    monkeypatch.setattr(RunnableBuild, "run", run_first)
+    with pytest.raises(KeyboardInterrupt):
+        run_part(plan, "index.read", WHOLE, again=True)
+    monkeypatch.setattr(RunnableBuild, "run", run)
+    run_part(plan, "index.read", WHOLE)
+    build = open_build(plan)
+    assert all(build.finished_at(stage, unit) > before for (stage, unit), before in finished.items())
 
 
 def test_run_task_of_a_plan_of_another_version_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corpusmill.builds.plan.__version__", "99.0")
-    with pytest.raises(PermanentError, match="the code was replaced") as caught:
-        run_task(plan, "download", "1/1")
-    assert "corpusmill" in str(caught.value)
+    with raises("run.code_replaced", "corpusmill"):
+        run_part(plan, "download", WHOLE)
     replaced = plan_dataset(open_build(plan).config)
     assert replaced != plan
-    assert run_task(replaced, "download", "1/1")
+    assert run_part(replaced, "download", WHOLE)
 
 
 @pytest.mark.parametrize("edited", [b'"size_bytes": ', b'"name": "', b'"corpusmill": "', b'"text_field": "'])
@@ -126,16 +156,8 @@ def test_run_task_of_a_plan_whose_receipt_was_edited_anywhere_is_refused(plan: P
     whole = plan.read_bytes()
     assert edited in whole
     plan.write_bytes(whole.replace(edited, edited + b"1", 1))
-    with pytest.raises(CorruptDataError, match="does not match its seal"):
-        run_task(plan, "download", "1/1")
-
-
-def test_units_of_all_tasks_are_those_of_the_stage_shard_by_shard(plan: Path) -> None:
-    build = open_build(build_dataset(open_build(plan).config, workers=1))
-    for stage in GRAPH.names:
-        units = [unit for task in build.tasks(stage, 3) for unit in build.units_of_task(stage, task)]
-        shards = list(dict.fromkeys(map(GRAPH[stage].task, build.units(stage))))
-        assert units == sorted(build.units(stage), key=lambda unit: shards.index(GRAPH[stage].task(unit)))
+    with raises("receipt.broken_seal"):
+        run_part(plan, "download", WHOLE)
 
 
 HUNGRY = """
@@ -204,9 +226,8 @@ def test_run_task_whose_worker_the_kernel_kills_for_memory_names_its_unit_and_pe
 
     assert run("plan", str(config), at_once=1).returncode == 0
     (plan,) = tmp_path.glob("work/tiny/plan/*/receipt.json")
-    for stage in ("download", "index"):
-        assert run("run-task", str(plan), stage, "1/1", at_once=1).returncode == 0
-    lost = run("run-task", str(plan), "filter", "1/1", "--workers", "2", at_once=2)
+    assert run("run-task", str(plan), "download", "1/1", at_once=1).returncode == 0
+    lost = run("run-task", str(plan), "index.read", "1/1", "--workers", "2", at_once=2)
     assert lost.returncode == TransientError.exit_code, lost.stderr
     said = re.search(
         r"died while it ran (filter \d{5}(?: and filter \d{5})?)\n.* peak at least ([\d, ]+) bytes", lost.stderr
@@ -215,7 +236,7 @@ def test_run_task_whose_worker_the_kernel_kills_for_memory_names_its_unit_and_pe
     units, peaks = said[1].split(" and "), [int(peak.replace(",", "")) for peak in said[2].split(", ")]
     assert len(units) == len(peaks)  # the kernel may have killed both
     assert all(100 << 20 < peak < 1_100_000_000 for peak in peaks)
-    assert run("run-task", str(plan), "filter", "1/1", "--workers", "1", at_once=1).returncode == 0
+    assert run("run-task", str(plan), "index.read", "1/1", "--workers", "1", at_once=1).returncode == 0
 
 
 def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> None:

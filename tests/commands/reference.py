@@ -9,7 +9,6 @@ from typing import Any
 import typer.main
 
 from corpusmill.commands import app
-from corpusmill.commands.renamed import COMMANDS, OPTIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 HEAD = """# Commands
@@ -64,22 +63,7 @@ def render() -> str:
         for typed, meanings in sorted(takes.items()):
             for meaning, names in meanings.items():
                 parts.append(f"| `{typed}` | {_cell(meaning)} | {', '.join(names)} |\n")
-    parts.append(
-        "\n## Old names\n\nThese commands refuse old names with an error that states the new one.\n\n"
-        "| old | now | of |\n|---|---|---|\n"
-    )
-    parts += [f"| `{old}` | `{new}` | |\n" for old, new in sorted(COMMANDS.items())]
-    parts.append("| `export FORMAT CONFIG` | `export CONFIG --format FORMAT` | |\n")
-    parts.append("| `sample-corpus FOLDER` | `sample-corpus --output FOLDER` | |\n")
-    for old, new in sorted(OPTIONS.items()):
-        names = [name for name, _, command in commands if old not in _typed(command) and new in _typed(command)]
-        parts.append(f"| `{old}` | `{new}` | {', '.join(names)} |\n")
     return "".join(parts)
-
-
-def _typed(command: Any) -> set[str]:
-    """Every word by which a command's parameters are known."""
-    return {name for item in command.params for name in (*item.opts, *item.secondary_opts, item.metavar) if name}
 
 
 def _cell(text: str) -> str:

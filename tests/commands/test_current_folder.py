@@ -34,7 +34,6 @@ TYPED = {
     "merged": "merge parts --output merged/all",
 }
 ONLY_HERE = {
-    "find-batch": "find-batch only --tokenizer gpt2.json --seconds 0.01 --output batches.csv",
     "step try": "step try corpusmill.steps.gopher:Quality only",
     "mix": "mix outputs/tiny/latest --budget-tokens 1M --output mixture",
     "diff": "diff outputs/tiny/latest outputs/tiny/latest --page page.html",

@@ -1,4 +1,4 @@
-"""One dialect: an option has one name, one type and one meaning, and old names are refused with the new one."""
+"""One dialect: an option has one name, one type and one meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from corpusmill.commands import app
-from corpusmill.commands.renamed import COMMANDS, OPTIONS
 from tests.commands.reference import PAGE, each_command, example_of, names_of, render
 
 ALL = {name: command for name, _, command in each_command()}
@@ -47,44 +46,6 @@ def test_help_lists_the_panels_in_the_order_of_work() -> None:
     output = CliRunner().invoke(app, ["--help"]).output
     panels = re.findall(r"─ ([A-Z][a-z ]+) ─", output)
     assert panels == ["Options", "Build", "Inspect", "Single steps", "Datasets", "Transfers"]
-
-
-REFUSED = [
-    (name, old)
-    for name, command in ALL.items()
-    for old, new in OPTIONS.items()
-    if (names := {item for parameter in command.params for item in names_of(parameter)}) >= {new} and old not in names
-]
-
-
-@pytest.mark.parametrize(("name", "old"), REFUSED)
-def test_old_option_is_refused_with_the_new_name(name: str, old: str) -> None:
-    first = (name, old) == next(item for item in REFUSED if item[1] == old)
-    for argument in ([old, "1"], [f"{old}=1"])[: 2 if first else 1]:
-        done = CliRunner().invoke(app, [*name.split(), *argument])
-        assert done.exit_code == 2
-        assert f"{old} is now called {OPTIONS[old]}" in done.output
-
-
-def test_every_old_option_is_refused_somewhere() -> None:
-    assert {old for _, old in REFUSED} == OPTIONS.keys()
-
-
-@pytest.mark.parametrize("old", COMMANDS)
-def test_old_command_is_refused_with_the_new_name(old: str) -> None:
-    done = CliRunner().invoke(app, [old, "data", "--output", "x"])
-    assert done.exit_code == 2
-    assert f"{old} is now called {COMMANDS[old]}" in done.output
-    assert COMMANDS[old] in ALL
-
-
-@pytest.mark.parametrize(
-    ("arguments", "new"), [("export webdataset web.yaml", "--format"), ("sample-corpus sample", "--output")]
-)
-def test_old_argument_is_refused_with_the_option_that_it_is_now(arguments: str, new: str) -> None:
-    done = CliRunner().invoke(app, arguments.split())
-    assert done.exit_code == 2
-    assert new in done.output
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -28,13 +28,11 @@ WRITES = {
     "nanoset": "nanoset/00000_unshuffled.ds",
     "shuffle": "reshuffled/manifest.jsonl",
     "shuffle-text": "shuffled.jsonl.zst",
-    "find-batch": "batches.csv",
     "decontaminate": "hits.jsonl",
     "merge": "all_text_document.bin",
     "mix": "mixture/mixture.json",
-    "sample-corpus": "sample",
 }
-SLOW = {"check-store", "estimate", "find-batch", "sample-corpus"}  # requests to a store, builds, 64 MB of text
+SLOW = {"check-store", "estimate"}  # requests to a store, builds
 
 
 @pytest.fixture(scope="module")

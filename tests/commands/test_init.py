@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 from corpusmill.builds.starting import shard_size
 from corpusmill.cli import app
 from corpusmill.config import load_config
-from corpusmill.errors import ConfigError, CorruptDataError, SourceError, TokenizerError
 from corpusmill.sources.survey import MOST_FILES, survey_sources
 from corpusmill.storage import list_sources
+from tests.raising import raises
 from tests.system.corpus import lines_of, make_documents
 
 OPTIONS = ["--tokenizer", "cl100k_base", "--exports", "megatron"]
@@ -96,7 +96,7 @@ def test_init_of_mixed_formats_with_one_key_counts_each() -> None:
 def test_init_of_mixed_formats_without_a_common_key_names_file_and_keys() -> None:
     write_lines("data/a.jsonl", *[{"text": "a"}] * 5)
     pq.write_table(pa.table({"content": ["b"]}), "data/b.parquet")
-    with pytest.raises(SourceError, match="not all files have text under one key") as caught:
+    with raises("survey.several_text_keys") as caught:
         init("data", *OPTIONS)
     details = dict(caught.value.details)
     assert details["where"] == "b.parquet"
@@ -115,16 +115,15 @@ def test_init_says_how_many_lines_have_no_text() -> None:
 @pytest.mark.parametrize("content", [b"", b"\n\n", b'{"n": 1}\n', b"no json\n", b'["text"]\n'])
 def test_init_of_files_without_text_is_refused_and_writes_nothing(content: bytes) -> None:
     Path("data/a.jsonl").write_bytes(content)
-    with pytest.raises(SourceError, match="no key holds text"):
+    with raises("survey.no_text_key"):
         init("data", *OPTIONS)
     assert not Path("data.yaml").exists()
 
 
 def test_init_of_a_folder_without_sources_names_the_endings() -> None:
     Path("data/a.txt").write_text("text")
-    with pytest.raises(SourceError, match="no file of a known kind") as caught:
+    with raises("source.no_known_files", ".jsonl.zst"):
         init("data", *OPTIONS)
-    assert ".jsonl.zst" in str(caught.value)
 
 
 def test_init_of_a_pattern_of_json_files_keeps_the_pattern() -> None:
@@ -147,15 +146,14 @@ def test_init_of_a_bucket_looks_at_its_objects_and_keeps_the_address(
 
 def test_init_of_a_damaged_file_names_it() -> None:
     Path("data/a.jsonl.gz").write_bytes(gzip.compress(lines_of(make_documents(20)))[:100])
-    with pytest.raises(CorruptDataError, match=r"cut off|truncated|ends") as caught:
+    with raises("source.truncated", "a.jsonl.gz"):
         init("data", *OPTIONS)
-    assert "a.jsonl.gz" in str(caught.value)
 
 
 def test_init_keeps_a_file_that_is_there() -> None:
     write_lines("data/a.jsonl", {"text": "a"})
     Path("data.yaml").write_text("mine")
-    with pytest.raises(ConfigError, match="output file already exists"):
+    with raises("config.output_exists"):
         init("data", *OPTIONS)
     assert Path("data.yaml").read_text() == "mine"
 
@@ -180,7 +178,7 @@ def test_init_of_the_folder_that_it_builds_into_reads_the_files_directly_in_it_a
 
 def test_init_with_an_unknown_tokenizer_writes_nothing() -> None:
     write_lines("data/a.jsonl", {"text": "a"})
-    with pytest.raises(TokenizerError, match="unknown tokenizer"):
+    with raises("tokenizer.unknown"):
         init("data", "--tokenizer", "gpt9", "--exports", "megatron")
     assert not Path("data.yaml").exists()
 

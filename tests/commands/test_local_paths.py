@@ -14,7 +14,6 @@ COMMANDS = {
     "shuffle-text": ["in.jsonl", "--output"],
     "shuffle": ["in", "--output"],
     "tokenize": ["in.jsonl", "--tokenizer", "cl100k_base", "--output"],
-    "find-batch": ["in.jsonl", "--tokenizer", "cl100k_base", "--output"],
     "megatron": ["in.jsonl", "--tokenizer", "cl100k_base", "--output"],
     "nanoset": ["in.jsonl", "--tokenizer", "cl100k_base", "--output"],
     "merge": ["a", "b", "--output"],

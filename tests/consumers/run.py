@@ -57,7 +57,7 @@ def write_mixtures(folder: Path) -> None:
     """See build_datasets."""
     from corpusmill.builds.local import build_dataset
     from corpusmill.config import check_config
-    from corpusmill.mixture.folders import mix_folders
+    from corpusmill.training.mixture.folders import mix_folders
     from tests.system.corpus import configuration, write_corpus
 
     write_corpus(folder / "few" / "corpus", documents=60, seed=3)
@@ -92,9 +92,9 @@ def write_in_order(folder: Path) -> None:
     import zstandard
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    from corpusmill.in_order.megatron import write_megatron
-    from corpusmill.in_order.nanoset import write_nanoset
-    from corpusmill.in_order.source import Source
+    from corpusmill.direct.in_order.megatron import write_megatron
+    from corpusmill.direct.in_order.nanoset import write_nanoset
+    from corpusmill.direct.in_order.source import Source
     from corpusmill.tokens.tokenizer import load_tokenizer
     from tests.system.corpus import make_documents
 

@@ -11,7 +11,7 @@ import sys
 
 import corpusmill
 from corpusmill.errors import CorpusmillError
-from corpusmill.lineage.facts import Piece
+from corpusmill.inspect.lineage.facts import Piece
 
 try:
     samples = [

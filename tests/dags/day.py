@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corpusmill.config import check_config
-from corpusmill.verify import verify_version
+from corpusmill.inspect.verify import verify_version
 from tests.dags.day_actions import OTHER_DAGS, Actions
 from tests.dags.day_datasets import NAMES
 from tests.search.folders import built_from_scratch, delivered, rooted

@@ -155,7 +155,7 @@ class Live(Rest):
         super().__post_init__()
         for name in ("dags", "demo", "deploy", "plugins"):
             shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        # Not pipeline/, which is installed: compiled kernels count for the path of their source. They are copied.
+        # Not the packages, which is installed: compiled kernels count for the path of their source. They are copied.
         cache = ROOT / ".cache" / "numba"
         if cache.is_dir():
             shutil.copytree(cache, self.folder / ".cache" / "numba")

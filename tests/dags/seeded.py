@@ -10,20 +10,16 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from corpusmill.builds.chain import Task, all_tasks, label_of, needed_tasks
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.engine.build import Build
-from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.engine.parts import Part
+from corpusmill.engine.running import RunnableBuild
 from tests.system.corpus import configuration, lines_of, make_documents
 
-STAGES = list(GRAPH.names)
 DOCUMENTS = 6  # per shard of build_shards
-
-
-def task_of(stage: str) -> str:
-    """The id of the task that runs a stage."""
-    group = GRAPH[stage].group
-    return f"{group}.{stage}" if group else stage
+HALF_A_MINUTE = timedelta(seconds=30)
 
 
 def build_shards(root: Path, shards: int, **changes: object) -> Path:
@@ -71,13 +67,13 @@ def seed_run(
     until: str | None = None,
     state: str = "success",
     conf: dict[str, Any] | None = None,
-    tries: dict[tuple[str, str], int] | None = None,
+    tries: dict[tuple[str, int], int] | None = None,
     reprocessed: Path | None = None,
-    most_tasks: int = 200,
+    parts: int = 1,
 ) -> str:
-    """A run whose tasks have finished up to the stage `until`, of which the first unit is at work, or all of them.
+    """A run whose tasks have finished up to the task `until`, of which the first part is at work, or all of them.
 
-    With `state` "failed" that unit has failed. `tries` of (stage, unit) are 1 where they are not said. With the file
+    With `state` "failed" that part has failed. `tries` of (task, part) are 1 where they are not said. With the file
     `reprocessed` its plan task is the one that wrote that file.
     """
     from airflow.models.dagrun import DagRun
@@ -87,31 +83,44 @@ def seed_run(
     from airflow.utils.types import DagRunType
     from sqlalchemy import insert
 
+    from corpusmill_airflow.needed import APPROVAL_TASKS
+
     build = open_build(plan_receipt)
     now = datetime.now(UTC)
     began = now - timedelta(minutes=10)
     if reprocessed:
         began = datetime.fromtimestamp(reprocessed.stat().st_mtime, UTC) - timedelta(seconds=1)
     seen: list[dict[str, Any]] = [task_row("plan", -1, None, "success", began, began + timedelta(seconds=2))]
-    values: dict[tuple[str, int], Any] = {("plan", -1): str(plan_receipt)}
-    last = STAGES.index(until) if until else len(STAGES)
-    for number, stage in enumerate(STAGES[: last + 1]):
-        task_id = task_of(stage)
-        for place, unit in enumerate(build.tasks(stage, most_tasks)):
-            at_work = number == last and place == 0
+    given = [{"part": f"{number}/{parts}", "plan_receipt": str(plan_receipt)} for number in range(1, parts + 1)]
+    values: dict[tuple[str, int], Any] = {("plan", -1): given}
+    names = [task.name for task in all_tasks()]
+    needed = {task.name for task in needed_tasks(build.config, parts)}
+    last = names.index(until) if until else len(names)
+    later = "upstream_failed" if state == "failed" else None
+    for number, task in enumerate(all_tasks()):
+        at = began + timedelta(seconds=2 + 20 * number)
+        if number > last or task.name not in needed:
+            seen.append(task_row(task.name, -1, None, later if number > last else "skipped", None, None))
+            continue
+        for part in (Part(place + 1, parts) for place in range(1 if task.round.alone else parts)):
+            at_work = number == last and part.number == 1
             word = ("failed" if state == "failed" else "running") if at_work else "success"
-            map_index = -1 if stage == "report" else place
-            ended = None if word == "running" else now - timedelta(minutes=1)
-            item = task_row(task_id, map_index, unit, word, began + timedelta(seconds=2 + 20 * number), ended)
-            seen.append(item | {"try_number": (tries or {}).get((stage, unit), 1)})
+            map_index = -1 if task.round.alone else part.number - 1
+            label = label_of(_receipts(build, task, part)) if word == "success" else str(part)  # as Airflow has it
+            label = None if map_index < 0 else label
+            item = task_row(task.name, map_index, label, word, at, None if word == "running" else at + HALF_A_MINUTE)
+            seen.append(item | {"try_number": (tries or {}).get((task.name, part.number), 1)})
             if word == "success":
-                paths = _receipts(build, stage, unit)
-                values[task_id, map_index] = paths[0] if stage == "report" else paths
+                paths = _receipts(build, task, part)
+                values[task.name, map_index] = paths[0] if task.name == "report" else paths
+    seen += [task_row(name, -1, None, "skipped", None, None) for name in APPROVAL_TASKS]
+    is_over = state in {"success", "failed"}
+    seen.append(task_row("close", -1, None, "success" if is_over else None, None, None))
     with create_session() as session:
         run = DagRun(dag_id=dag_id, run_id=run_id, run_type=DagRunType.MANUAL, start_date=began, state=state)
         run.run_after = run.queued_at = began
         run.conf = conf or {"name": build.config.name}
-        run.end_date = now if state in {"success", "failed"} else None
+        run.end_date = now if is_over else None
         session.add(run)
         session.flush()
         common = {"dag_id": dag_id, "run_id": run_id}
@@ -127,12 +136,18 @@ def seed_run(
     return run_id
 
 
-def _receipts(build: Build, stage: str, task: str) -> list[str]:
-    return [str(build.folder(stage, unit) / "receipt.json") for unit in build.units_of_task(stage, task)]
+def _receipts(build: RunnableBuild, task: Task, part: Part) -> list[str]:
+    steps = [(stage, unit) for stage in task.stages(build.config, part.of) for unit in task.units(build, stage, part)]
+    return [str(build.step_folder(stage, unit) / "receipt.json") for stage, unit in steps]
 
 
 def task_row(
-    task_id: str, map_index: int, name: str | None, state: str, began: datetime, ended: datetime | None
+    task_id: str,
+    map_index: int,
+    name: str | None,
+    state: str | None,
+    began: datetime | None,
+    ended: datetime | None,
 ) -> dict[str, Any]:
     return {
         "id": uuid4(),
@@ -177,18 +192,61 @@ def set_state_of_plan(run: str, state: str, why: str) -> None:
         session.execute(insert(XComModel), [place | {"key": "why", "value": why}])
 
 
-def set_state_of_task(run: str, task_id: str, map_index: int, state: str, why: str = "") -> None:
-    """As if a task of a finished run had been cleared and had come to this state."""
-    from airflow.models.dagrun import DagRun
+def set_state_of_task(
+    run: str, task_id: str, map_index: int, state: str | None, why: str = "", dag_id: str = "build_dataset"
+) -> None:
+    """As if a task of a run had come to this state."""
     from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
-    from sqlalchemy import insert, select, update
+    from sqlalchemy import update
 
     with create_session() as session:
         query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == task_id)
-        session.execute(query.where(TaskInstance.map_index == map_index).values(state=state))
+        done = session.execute(query.where(TaskInstance.map_index == map_index).values(state=state))
+        assert done.rowcount == 1  # type: ignore[attr-defined]
+    if why:
+        add_xcom(run, task_id, map_index, "why", why, dag_id)
+
+
+def set_state_of_run(run: str, state: str) -> None:
+    """As if a run had come to this state."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        session.execute(update(DagRun).where(DagRun.run_id == run).values(state=state))
+
+
+def add_xcom(run: str, task_id: str, map_index: int, key: str, value: Any, dag_id: str = "build_dataset") -> None:
+    """As if a task of a run had handed this on."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert, select
+
+    with create_session() as session:
         number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
-        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": task_id}
-        if why:
-            session.execute(insert(XComModel), [place | {"map_index": map_index, "key": "why", "value": why}])
+        place = {"dag_run_id": number, "dag_id": dag_id, "run_id": run, "task_id": task_id, "map_index": map_index}
+        session.execute(insert(XComModel), [place | {"key": key, "value": value}])
+
+
+def add_task(run: str, row: dict[str, Any], dag_id: str = "build_dataset") -> None:
+    """Another task instance of a run."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert
+
+    with create_session() as session:
+        session.execute(insert(TaskInstance), [row | {"dag_id": dag_id, "run_id": run}])
+
+
+def remove_tasks(run: str, *task_ids: str) -> None:
+    """As if the run's DAG had no such tasks."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    with create_session() as session:
+        query = delete(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id.in_(task_ids))
+        session.execute(query)

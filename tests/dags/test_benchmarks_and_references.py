@@ -8,38 +8,42 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import load_config
-from corpusmill.form import config_from_form
-from tests.dags.test_end_to_end import DEMO, FOLDERS, SMALL, files_below, flat, results
+from corpusmill.config.form import config_from_form
+from tests.dags.conftest import dags_below
+from tests.dags.live import tiny
+from tests.dags.test_end_to_end import DEMO, by_command, files_below, of_stage, under_airflow
 from tests.system.test_decontamination import OTHER, QUESTION, documents, write_benchmark, write_sources
 
 pytestmark = pytest.mark.slow
 
 
-def test_benchmarks_and_references_of_the_form_are_searched_for_by_tasks_of_their_own(
-    run_dag: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_benchmarks_and_references_of_the_form_are_searched_for(run_dag: Callable[..., Any], tmp_path: Path) -> None:
     write_sources(tmp_path)
     (tmp_path / "old.jsonl").write_text(json.dumps({"text": documents(2)[5]}) + "\n")
-    form = SMALL | FOLDERS | {"source_paths": ["corpus"], "shard_bytes": "1"}
-    form |= {"dedup_against": [{"path": "old.jsonl"}], "decontamination_action": "remove"}
-    form |= {"webdataset_context_tokens": 33, "numpy_tokens_per_shard": 500}
+    fields = {"source_paths": ["corpus"], "shard_bytes": "1"}
+
+    def asked(*benchmarks: Any) -> dict[str, Any]:
+        return {
+            "dedup": {"against": [{"path": "old.jsonl"}]},
+            "decontamination": {"benchmarks": list(benchmarks), "action": "remove"},
+        }
+
     kettles, rivers = write_benchmark(tmp_path, "kettles", QUESTION), write_benchmark(tmp_path, "rivers", OTHER)
-    first = run_dag(**form, decontamination_benchmarks=[kettles])
+    first = run_dag(**under_airflow(**asked(kettles)) | fields)
     assert first.state == "success"
     hits = (tmp_path / "airflow/outputs/small/latest/decontamination/hits.jsonl").read_text()
     assert [json.loads(line)["id"] for line in hits.splitlines()] == ["0-3", "2-3"]
 
-    both = form | {"decontamination_benchmarks": [kettles, rivers]}
-    second = run_dag(**both)
-    before, after = results(first), results(second)
-    for task in ("download", "index", "reference", "find_ranges.reference_index"):
-        assert sorted(flat(before[task])) == sorted(flat(after[task])), task
-    for task in ("benchmarks", "decontaminate"):
-        assert not set(flat(before[task])) & set(flat(after[task])), task
-    local = both | {"destinations": ["local/outputs"], "work_folder": "local/work"}
+    second = run_dag(**under_airflow(**asked(kettles, rivers)) | fields)
+    for stage in ("download", "index", "reference", "reference_index"):
+        assert of_stage(first, stage) == of_stage(second, stage) != [], stage
+    for stage in ("benchmarks", "decontaminate"):
+        assert not set(of_stage(first, stage)) & set(of_stage(second, stage)), stage
+    local = by_command(**asked(kettles, rivers)) | fields
     build_dataset(config_from_form(local, load_config(DEMO)), workers=1)
     version = (tmp_path / "local/outputs/small/latest").resolve()
     delivered = files_below(tmp_path / "airflow/outputs/small" / version.name)
@@ -47,8 +51,25 @@ def test_benchmarks_and_references_of_the_form_are_searched_for_by_tasks_of_thei
     assert delivered == files_below(version)
 
     wanted = {"dataset": "small", "work_folder": "airflow/work", "stage": "decontaminate", "shard": 1}
-    written = {path: Path(path).stat().st_mtime_ns for path in flat(after["decontaminate"])}
+    written = {path: Path(path).stat().st_mtime_ns for path in of_stage(second, "decontaminate")}
     assert run_dag("reprocess_shard", **wanted).state == "success"
     again = [path for path, at in written.items() if Path(path).stat().st_mtime_ns != at]
     assert again == [path for path in written if "/00001-" in path]
     assert files_below(tmp_path / "airflow/outputs/small" / version.name) == delivered
+
+
+def test_form_that_adds_decontamination_to_a_dataset_without_it_is_taken_where_nobody_is_asked(
+    airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its DAG has the tasks: `index` does it."""
+    write_sources(tmp_path)
+    (tmp_path / "datasets").mkdir()
+    values = tiny("plain", source={"paths": ["corpus"], "shard_bytes": 1}, dedup={"mode": "none"})
+    (tmp_path / "datasets" / "plain.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path / "datasets"))
+    benchmark = write_benchmark(tmp_path, "kettles", QUESTION)
+    settings = yaml.safe_dump({"decontamination": {"benchmarks": [benchmark], "action": "remove"}})
+    assert dags_below(tmp_path, monkeypatch)("dataset__plain", settings=settings).state == "success"
+    (hits,) = (tmp_path / "outputs" / "plain").glob("*/decontamination/hits.jsonl")
+    assert [json.loads(line)["id"] for line in hits.read_text().splitlines()] == ["0-3", "2-3"]
+    assert not (tmp_path / "outputs" / "plain" / "latest").exists()  # not the file's settings

@@ -10,13 +10,13 @@ import yaml
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.mirrored import path_of
+from corpusmill.engine.ledger import RECEIPT_NAME
+from corpusmill.storage.mirrored import path_of
 from tests.dags.conftest import Ask
 from tests.dags.seeded import seed_run, set_handed_on
+from tests.engine.work_folder.machines import machine
 from tests.report.page import Page
 from tests.system.corpus import configuration, write_corpus
-from tests.work_folder.machines import machine
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_run_of_a_dataset_in_a_bucket_delivers_and_its_report_is_read_elsewhere(
         handed = {
             instance.task_id: instance.xcom_pull(task_ids=instance.task_id) for instance in run.get_task_instances()
         }
-    assert handed["plan"].startswith("s3://corpus/mill/tiny/plan/")
+    assert {part["plan_receipt"].partition("/plan/")[0] for part in handed["plan"]} == {"s3://corpus/mill/tiny"}
     assert list((tmp_path / "outputs" / "tiny" / "latest" / "nanoset").iterdir())
     with machine(tmp_path, "api-server"):
         report = path_of(handed["report"])
@@ -53,7 +53,7 @@ def run_of_tiny() -> Any:
     from airflow.dag_processing.dagbag import BundleDagBag
 
     root = Path(__file__).resolve().parents[2] / "dags"
-    bag = BundleDagBag(str(root / "dataset_dags.py"), bundle_path=root)
+    bag = BundleDagBag(str(root / "build_dataset.py"), bundle_path=root)
     dag = bag.dags["dataset__tiny"]
     for task in dag.tasks:
         task.retries = 0

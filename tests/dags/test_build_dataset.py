@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,40 +13,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from corpusmill import errors
+from corpusmill.builds.chain import STEPS, all_tasks, needed_tasks
+from corpusmill.builds.graph import GRAPH
+from corpusmill.builds.reprocess import FIRST_STAGES
 from corpusmill.config import load_config
-from corpusmill.engine.graph import PLAN
-from corpusmill.errors import ConfigError, CorpusmillError, PermanentError, TransientError
-from corpusmill.form import FIELDS, config_from_form
-from corpusmill.stages.graph import GRAPH
+from corpusmill.config.form import FIELDS, config_from_form
+from corpusmill.errors import CorpusmillError, PermanentError, TransientError
+from corpusmill_airflow.needed import APPROVAL_TASKS
+from tests.raising import raises
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-DEMO = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "demo.yaml"
-TASK_OF_STAGE = {
-    "anchor": "find_ranges.anchor",
-    "suffix_array": "find_ranges.suffix_array",
-    "shared": "find_ranges.shared",
-    "context": "find_ranges.context",
-    "reference_index": "find_ranges.reference_index",
-    "reference_context": "find_ranges.reference_context",
-    "settle": "find_ranges.settle",
-    "reference_border": "find_ranges.reference_border",
-    "border": "find_ranges.border",
-    "match": "find_ranges.match",
-    "union": "find_ranges.union",
-    "scatter": "shuffle.scatter",
-    "gather": "shuffle.gather",
-    "export": "exports.export",
-    "manifest": "exports.manifest",
-}
+DAGS = Path(__file__).resolve().parents[2] / "dags"
+DEMO = DAGS / "datasets" / "demo.yaml"
 DECIDED_BY_THE_RUN = {"dry_run", "approve_removal", "move_latest", "verify"}
 ABOUT_THE_RUN = {"configuration", *DECIDED_BY_THE_RUN}
 ERRORS = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, CorpusmillError)]
-
-
-def task_of(stage: str) -> str:
-    return TASK_OF_STAGE.get(stage, stage)
 
 
 def all_upstream(dag: DAG, task_id: str) -> set[str]:
@@ -86,8 +71,7 @@ def test_form_shows_every_field_with_title_help_and_section(dag: DAG) -> None:
         ("source_paths", "data/web"),
         ("export_numpy", "yes"),
         ("configuration", "../../etc/passwd"),
-        ("max_rejected_share", 2),
-        ("tokenizer_sha256", "abc"),
+        ("settings", "source: {endpoint_url: 'http://me:secret@store'}"),
         ("name", "Upper Case"),
     ],
 )
@@ -98,28 +82,52 @@ def test_form_refuses_a_bad_value_before_a_run_starts(dag: DAG, name: str, value
         copy.deepcopy(dag.params).__setitem__(name, value)
 
 
-def test_every_stage_has_its_task(dag: DAG) -> None:
-    assert {task_of(stage) for stage in (PLAN, *GRAPH.names)} <= set(dag.task_ids)
+def test_tasks_of_build_dataset_are_those_of_the_chain_and_of_the_run(dag: DAG) -> None:
+    of_the_run = {"plan", "close", *APPROVAL_TASKS}
+    assert set(dag.task_ids) == {*(item.name for item in all_tasks()), *of_the_run}
+    assert set(GRAPH.names) == {stage for item in all_tasks() for stage in item.round.stages}
 
 
-def test_stages_run_in_the_order_of_the_waves(dag: DAG) -> None:
+def test_tasks_follow_the_steps_in_the_order_of_the_dag_file(dag: DAG) -> None:
+    listed = re.findall(r"^ +steps\.(\w+)\(\),", (DAGS / "build_dataset.py").read_text(), re.MULTILINE)
+    assert [name for name in listed if name in STEPS] == list(STEPS)
+    assert set(listed) == {"plan", *STEPS, *APPROVAL_TASKS}
     before: set[str] = set()
-    for wave in GRAPH.waves():
-        for stage in wave:
-            assert set(GRAPH.before(stage)) <= before, stage
-            assert {"plan", *map(task_of, GRAPH.before(stage))} <= all_upstream(dag, task_of(stage)), stage
-        before |= set(wave)
+    for name in listed:
+        tasks = {task_id for task_id in dag.task_ids if task_id.partition(".")[0] == name}
+        assert tasks
+        for task_id in tasks:
+            assert before <= all_upstream(dag, task_id), task_id
+        before |= tasks
 
 
-def test_stages_of_one_wave_run_side_by_side(dag: DAG) -> None:
-    assert "tokenize" not in all_upstream(dag, "writeback")
-    assert "writeback" not in all_upstream(dag, "tokenize")
+@pytest.mark.parametrize("parts", [1, 2])
+def test_stage_runs_no_earlier_than_the_stages_that_it_waits_for(dag: DAG, parts: int) -> None:
+    """In the same task, or in one before it."""
+    items = needed_tasks(load_config(DEMO), parts)
+    at_work = {
+        stage: [item for item in items if stage in item.stages(load_config(DEMO), parts)] for stage in GRAPH.names
+    }
+    for stage in GRAPH.names:
+        for item in at_work[stage]:
+            before = {item.name, *all_upstream(dag, item.name)}
+            assert {other.name for earlier in GRAPH.before(stage) for other in at_work[earlier]} <= before, stage
+    assert at_work["report"]
 
 
-def test_every_stage_but_the_ends_is_mapped_and_shows_its_unit(dag: DAG) -> None:
+def test_rounds_of_a_step_follow_each_other_and_exports_run_side_by_side(dag: DAG) -> None:
+    for step in STEPS.values():
+        ids = [item.name for item in all_tasks() if item.step is step]
+        for earlier, later in itertools.pairwise(ids):
+            assert (earlier in all_upstream(dag, later)) is not step.beside, (earlier, later)
+
+
+def test_steps_are_mapped_over_the_plan_and_show_what_they_ran(dag: DAG) -> None:
     mapped = {task.task_id: task for task in dag.tasks if task.is_mapped}
-    assert set(mapped) == {task_of(stage) for stage in GRAPH.names if stage != "report"}
-    assert {task.map_index_template for task in mapped.values()} == {"{{ task.op_kwargs['unit'] }}"}
+    assert set(mapped) == {item.name for item in all_tasks() if not item.round.alone}
+    for task in mapped.values():
+        assert "ran" in task.map_index_template
+        assert "plan" in task.upstream_task_ids
 
 
 def test_tasks_retry_three_times_with_growing_delay(dag: DAG) -> None:
@@ -138,7 +146,9 @@ def test_retry_policy_follows_the_error_family(dag: DAG, error: type[CorpusmillE
         assert task.retry_policy.evaluate(error("said"), 1, 3).action is wanted, task.task_id
 
 
-@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), TransientError("busy"), RuntimeError("unknown")])
+@pytest.mark.parametrize(
+    "error", [OSError("disk"), MemoryError(), TransientError("store.busy: busy"), RuntimeError("unknown")]
+)
 def test_retry_policy_retries_what_is_not_known_to_be_permanent(dag: DAG, error: BaseException) -> None:
     from airflow.sdk import RetryAction
 
@@ -150,6 +160,14 @@ def test_dag_lets_the_queue_be_longer_than_the_workers(dag: DAG) -> None:
     assert dag.tags == {"corpusmill"}
     assert dag.schedule is None
     assert dag.doc_md
+
+
+def test_form_of_reprocess_shard_offers_steps_and_then_the_stages_inside_of_them(dagbag: Any) -> None:
+    offered = dagbag.dags["reprocess_shard"].params.get_param("stage").schema["enum"]
+    steps = [name for name in offered if name in STEPS]
+    assert steps == list(FIRST_STAGES)
+    assert offered[: len(steps)] == steps
+    assert set(offered) == {*steps, *GRAPH.per_shard}
 
 
 @pytest.mark.parametrize("shard", [10**40, 1e40, -1, "1"])
@@ -168,7 +186,7 @@ def test_reprocess_shard_refuses_a_field_that_its_form_does_not_have(
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
     monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
-    with pytest.raises(ConfigError, match="no field shards; did you mean shard"):
+    with raises("form.unknown_field", "did you mean shard"):
         plan(params=dag.params.dump() | {"shards": 3})
     assert "did you mean shard" in handed_on["why"]
 
@@ -181,7 +199,7 @@ def test_form_that_names_a_place_beyond_the_data_folder_fails_the_plan_which_say
     monkeypatch.delenv("CORPUSMILL_FORM_ROOTS", raising=False)
     for dag_id, task_id, form in (
         ("build_dataset", "plan", {"source_paths": [str(tmp_path / "auth")], "text_field": "admin"}),
-        ("dataset__demo", "plan", {"tokenizer_file": "/proc/self/environ"}),
+        ("dataset__demo", "plan", {"settings": "tokenizer: {file: /proc/self/environ}"}),
         ("reprocess_shard", "plan", {"work_folder": str(tmp_path / "auth")}),
         ("check_workers", "begin", {"work_folder": str(tmp_path / "auth")}),
     ):
@@ -191,7 +209,7 @@ def test_form_that_names_a_place_beyond_the_data_folder_fails_the_plan_which_say
         context = {"ti": SimpleNamespace(xcom_push=handed_on.__setitem__), "params": {}}
         if "get_current_context" in task.__globals__:
             monkeypatch.setitem(task.__globals__, "get_current_context", lambda context=context: context)
-        with pytest.raises(ConfigError, match="outside the configured roots") as caught:
+        with raises("form.place_outside_roots") as caught:
             task(params=dag.params.dump() | form)
         assert handed_on.get("why", str(caught.value)) == str(caught.value)
     assert not (tmp_path / "auth").exists()
@@ -206,7 +224,7 @@ def test_form_without_the_demos_configuration_begins_with_another(
     for name in ("web", "books", "No Dataset", "bad\udcff"):
         (tmp_path / f"{name}.yaml").touch()
     monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path))
-    dag = BundleDagBag(str(dags / "dataset_dags.py"), bundle_path=dags).dags["build_dataset"]
+    dag = BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags).dags["build_dataset"]
     assert dag.params["configuration"] == "books"
     assert dag.params.get_param("configuration").schema["enum"] == ["books", "web"]
     dag.params.validate()

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import load_config
-from corpusmill.difference import compare_versions, render_difference_page
+from corpusmill.inspect.difference import compare_versions, render_difference_page
 from tests.dags.conftest import DAGS
 from tests.system.corpus import configuration, write_corpus
 

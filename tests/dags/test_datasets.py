@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
+from corpusmill.builds.chain import needed_tasks
+from corpusmill.builds.graph import open_build
+from corpusmill.config import check_config
 from corpusmill.engine.estimates import Estimate
-from corpusmill.errors import ConfigError
-from corpusmill.stages.graph import open_build
 from corpusmill_airflow.folder import named_folder
+from tests.dags.live import tiny
+from tests.dags.seeded import build_shards
+from tests.raising import raises
 from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
@@ -59,7 +65,7 @@ def parse(airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for name, text in texts.items():
             (folder / f"{name}.yaml").write_text(text)
         return Parsed(
-            BundleDagBag(str(DAGS / "dataset_dags.py"), bundle_path=DAGS),
+            BundleDagBag(str(DAGS / "build_dataset.py"), bundle_path=DAGS),
             BundleDagBag(str(DAGS / "refused_configurations.py"), bundle_path=DAGS),
         )
 
@@ -96,6 +102,24 @@ def test_dag_section_becomes_schedule_owner_tags_and_words(parse: Callable[..., 
     assert dag.params["approve_removal"] is True
     assert [alert.interval for alert in dag.deadline] == [timedelta(hours=12)]
     assert [alias.name for alias in dag.get_task("report").outlets] == ["corpusmill datasets"]
+
+
+def test_dag_is_parsed_without_a_look_at_its_datasets_shards(parse: Callable[..., Any], tmp_path: Path) -> None:
+    """So it takes as long for a thousand as for one."""
+    build_shards(tmp_path, 3)
+    seen: list[str] = []
+    listening = True
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if listening and event in {"open", "os.listdir", "os.scandir"}:
+            seen.append(str(arguments[0]))
+
+    sys.addaudithook(note)
+    config = named("pages").replace("paths: [sample]", "paths: [corpus]")
+    assert "dataset__pages" in parse(pages=config).dags
+    listening = False
+    inside = {Path(path).relative_to(tmp_path).parts[0] for path in seen if Path(path).is_relative_to(tmp_path)}
+    assert inside == {"datasets"}
 
 
 def test_words_name_the_folder_that_is_in_use(
@@ -157,7 +181,7 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
         (named("bad", "\ndag: {schedule: '99 * * * *'}\n"), ["dag.schedule", "not a schedule"]),
         (named("bad", "\ndag: {catchup: true}\n"), ["needs schedule and start"]),
         (named("bad", "\ndag: {deadline: soon}\n"), ["dag.deadline", "30m, 12h, 2d"]),
-        (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such stage", "tokenize"]),
+        (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such step", "tokenize"]),
         (named("bad", "\ndag: {schedule: '0 0 30 2 *'}\n"), ["Airflow refuses the section dag", "BadDate"]),
         (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after contains the dataset itself"]),
         (named("bad", "\ndag: {start: 2026-02-30}\n"), ["dag.start"]),
@@ -243,8 +267,8 @@ def test_tasks_of_a_dataset_are_made_once_though_two_files_look_at_its_configura
 ) -> None:
     from corpusmill_airflow import dataset_dag
 
-    made, usual = [], dataset_dag.chain_stages
-    monkeypatch.setattr(dataset_dag, "chain_stages", lambda *arguments: made.append(1) or usual(*arguments))
+    made, usual = [], dataset_dag.chain_steps
+    monkeypatch.setattr(dataset_dag, "chain_steps", lambda *arguments: made.append(1) or usual(*arguments))
     bag = parse(one=named("one"), two=named("two"), bad="name: bad")
     assert set(bag.dags) == {"dataset__one", "dataset__two"}
     assert "bad.yaml" in error_of(bag)
@@ -291,7 +315,7 @@ def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
     form: dict[str, Any],
     state: str,
 ) -> None:
-    monkeypatch.setattr("corpusmill.builds.estimate.estimate_dataset", lambda _: FIGURES)
+    monkeypatch.setattr("corpusmill.questions.estimate_dataset", lambda _: FIGURES)
     monkeypatch.setattr("corpusmill.builds.estimate.render_estimate", str)
     write_corpus(tmp_path / "corpus", documents=20)
     dag = parse(oscar=named("oscar").replace("paths: [sample]", f"paths: [{sources}]")).dags["dataset__oscar"]
@@ -360,10 +384,84 @@ def test_plan_refuses_memory_that_the_pool_does_not_have_whatever_the_form_says(
     handed_on: dict[str, str] = {}
     instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
     monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
-    with pytest.raises(ConfigError, match="more memory than available"):
-        plan(params=dag.params.dump() | {"dedup_memory": "1GiB"})
+    with raises("run.too_little_memory"):
+        plan(params=dag.params.dump() | {"settings": "dedup: {memory: 1GiB}"})
     assert "dedup.memory" in handed_on["why"]
     assert "at most 24 GiB" in handed_on["why"]
+
+
+DECONTAMINATED = {"settings": "decontamination: {benchmarks: [{name: b, path: corpus}], action: remove}"}
+
+
+def plan_of(dag: Any, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]) -> dict[str, str]:
+    """Call the body of a DAG's task `plan` with a form that it refuses; what it handed on."""
+    plan = dag.get_task("plan").python_callable
+    handed_on: dict[str, str] = {}
+    instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
+    context = {"ti": instance, "params": dag.params.dump() | form}
+    monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: context)
+    with raises("airflow.task_missing") as caught:
+        plan(params=context["params"])
+    assert handed_on == {"why": str(caught.value)}
+    return handed_on
+
+
+@pytest.mark.parametrize(
+    ("dedup", "form", "task"),
+    [
+        ("none", {"approve_removal": True, **DECONTAMINATED}, "approve_decontamination"),
+        ("remove", {"approve_removal": True}, "approve_removal"),
+        ("none", {"dedup_mode": "remove", "minimum_bytes": 100}, "find_ranges.match"),
+        ("none", {"export_megatron": "on"}, "export.megatron"),
+    ],
+)
+def test_form_that_asks_for_what_the_dag_has_no_task_for_is_refused_by_plan_which_says_where_to_switch_it_on(
+    parse: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dedup: str,
+    form: dict[str, Any],
+    task: str,
+) -> None:
+    write_corpus(tmp_path / "source", documents=2)
+    values = tiny("small", dedup={"mode": dedup} | ({"minimum_bytes": 100} if dedup == "remove" else {}))
+    dag = parse(small=yaml.safe_dump(values)).dags["dataset__small"]
+    why = plan_of(dag, monkeypatch, form)["why"]
+    assert task in why
+    assert "switch it on in small.yaml" in why
+    assert "trigger build_dataset" in why
+    assert not (tmp_path / "work").exists()
+
+
+MINIMAL: dict[str, Any] = {"dedup": {"mode": "remove", "minimum_bytes": 100}, "exports": {"megatron": {}}}
+
+
+def test_dag_of_a_minimal_dataset_has_at_most_twenty_tasks_seventeen_deep(parse: Callable[..., Any]) -> None:
+    """Each is one task instance where the dataset is smaller than two parts."""
+    dags = parse(demo=DEMO, small=yaml.safe_dump(tiny("small", **MINIMAL))).dags
+    small = dags["dataset__small"]
+    assert len(small.tasks) <= 20
+    needed = needed_tasks(check_config(tiny("small", **MINIMAL), where="a test"))
+    assert set(small.task_ids) <= {
+        "plan",
+        "close",
+        *(item.name for item in needed),
+        *(item.step.name for item in needed),
+    }
+    assert len(dags["dataset__demo"].tasks) <= 24
+    depth: dict[str, int] = {}
+    for task in small.topological_sort():
+        depth[task.task_id] = 1 + max((depth[before] for before in task.upstream_task_ids), default=0)
+    assert max(depth.values()) <= 17  # with `plan` and `close`
+
+
+def test_datasets_do_not_wait_for_each_other_and_runs_of_one_do(parse: Callable[..., Any]) -> None:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    assert parse(good=named("good")).dags["dataset__good"].max_active_runs == 1
+    dags = BundleDagBag(str(DAGS / "build_dataset.py"), bundle_path=DAGS).dags
+    for dag_id in ("build_dataset", "reprocess_shard", "forget_documents"):
+        assert dags[dag_id].max_active_runs > 1, dag_id
 
 
 def test_task_process_parses_only_its_own_dataset(parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.reprocess import finish
 from corpusmill.config import load_config
-from corpusmill.form import config_from_form
+from corpusmill.config.form import config_from_form
 from tests.dags.conftest import dags_below
 from tests.system.corpus import write_corpus
 
@@ -25,12 +27,16 @@ SMALL = {
     "shard_bytes": "20KB",
     "dedup_mode": "remove",
     "minimum_bytes": 100,
-    "shuffle_memory": "64KiB",
-    "webdataset_context_tokens": 65,
-    "webdataset_contexts_per_shard": 100,
-    "numpy_tokens_per_shard": 5000,
-    "megatron_part_bytes": "64KiB",
-    "nanoset_file_bytes": "64KiB",
+}
+SETTINGS: dict[str, Any] = {
+    "work_folder": "airflow/work",
+    "shuffle": {"memory": "64KiB"},
+    "exports": {
+        "webdataset": {"context_tokens": 65, "contexts_per_shard": 100},
+        "numpy": {"tokens_per_shard": 5000},
+        "megatron": {"part_bytes": "64KiB"},
+        "nanoset": {"file_bytes": "64KiB"},
+    },
 }
 
 
@@ -39,21 +45,35 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def results(run: Any) -> dict[str, list[Any]]:
-    """What each task handed on, from Airflow's own records."""
+    """What each task returned, from Airflow's own records."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
     actual: dict[str, list[Any]] = {}
     with create_session() as session:
-        for scalar in session.scalars(select(XComModel).where(XComModel.run_id == run.run_id)):
+        for scalar in session.scalars(
+            select(XComModel).where(XComModel.run_id == run.run_id, XComModel.key == "return_value")
+        ):
             actual.setdefault(scalar.task_id, []).append(XComModel.deserialize_value(scalar))
     return actual
 
 
 def flat(values: list[Any]) -> list[str]:
-    """The receipt paths that one task's instances handed on: one, or one for each kind of record."""
+    """The receipt paths that one task's instances returned: a list each, but the report's task one."""
     return [path for value in values for path in (value if isinstance(value, list) else [value])]
+
+
+def of_stage(run: Any, stage: str) -> list[str]:
+    """The receipt paths of a stage that a run's tasks returned."""
+    paths = {path for task, values in results(run).items() if task != "plan" for path in flat(values)}
+    return sorted(path for path in paths if Path(path).parents[1].name == stage)
+
+
+def shards_of(run: Any, stage: str) -> list[str]:
+    """The shards, or cells, whose receipts of a stage a run's tasks returned."""
+    units = [Path(path).parent.name.rpartition("-")[0] for path in of_stage(run, stage)]
+    return sorted({GRAPH[stage].schedule.task(unit) for unit in units})
 
 
 def names(run: Any, task_id: str) -> list[str]:
@@ -61,7 +81,15 @@ def names(run: Any, task_id: str) -> list[str]:
     return [item.rendered_map_index for item in sorted(actual, key=lambda item: item.map_index)]
 
 
-FOLDERS = {"destinations": ["airflow/outputs"], "work_folder": "airflow/work"}
+def under_airflow(**settings: Any) -> dict[str, Any]:
+    """A form for a small corpus, with more keys in its field `settings`."""
+    return SMALL | {"destinations": ["airflow/outputs"], "settings": json.dumps(SETTINGS | settings)}
+
+
+def by_command(**settings: Any) -> dict[str, Any]:
+    """The same for a build without Airflow."""
+    settings = SETTINGS | {"work_folder": "local/work"} | settings
+    return SMALL | {"destinations": ["local/outputs"], "settings": json.dumps(settings)}
 
 
 @dataclass
@@ -80,7 +108,7 @@ def built(airflow_database: None, tmp_path_factory: pytest.TempPathFactory) -> I
     write_corpus(root / "source")
     with pytest.MonkeyPatch.context() as monkeypatch:
         run_dag = dags_below(root, monkeypatch)
-        run = run_dag(**SMALL | FOLDERS)
+        run = run_dag(**under_airflow())
         yield Built(root, run_dag, run, files_below(root / "airflow" / "outputs"))
 
 
@@ -88,43 +116,45 @@ def built(airflow_database: None, tmp_path_factory: pytest.TempPathFactory) -> I
 def form(tmp_path: Path, run_dag: Callable[..., Any]) -> dict[str, Any]:
     """Form values for a small corpus below CORPUSMILL_ROOT (which `run_dag` sets)."""
     write_corpus(tmp_path / "source")
-    return SMALL | FOLDERS
+    return under_airflow()
 
 
 def test_dag_writes_the_same_bytes_as_the_command_line(built: Built) -> None:
     assert built.run.state == "success"
-    values = SMALL | {"destinations": ["local/outputs"], "work_folder": "local/work"}
-    build_dataset(config_from_form(values, load_config(DEMO)), workers=1)
+    build_dataset(config_from_form(by_command(), load_config(DEMO)), workers=1)
     assert len(built.outputs) > 10
     assert built.outputs == files_below(built.root / "local" / "outputs")
 
 
 def test_dag_in_source_order_writes_the_same_bytes_as_the_command_line(
-    run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
+    run_dag: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_order = form | {"shuffle_order": "source"}
-    run = run_dag(**in_order)
+    """And several parts a step, each of which says what it ran."""
+    write_corpus(tmp_path / "source")
+    in_order = {"shuffle": {"order": "source"}}
+    monkeypatch.setattr("corpusmill.engine.parts.PART_BYTES", 30_000)
+    run = run_dag(**under_airflow(**in_order))
     assert run.state == "success"
-    assert names(run, "shuffle.gather") == names(run, "shuffle.scatter")  # a cell is a shard
+    shards = shards_of(run, "download")
+    assert shards_of(run, "gather") == shards  # a cell is a shard
 
-    values = in_order | {"destinations": ["local/outputs"], "work_folder": "local/work"}
-    build_dataset(config_from_form(values, load_config(DEMO)), workers=1)
-    under_airflow = files_below(tmp_path / "airflow" / "outputs")
-    assert any(name.endswith("00000_unshuffled.ds") for name in under_airflow)
-    assert under_airflow == files_below(tmp_path / "local" / "outputs")
+    build_dataset(config_from_form(by_command(**in_order), load_config(DEMO)), workers=1)
+    delivered = files_below(tmp_path / "airflow" / "outputs")
+    assert any(name.endswith("00000_unshuffled.ds") for name in delivered)
+    assert delivered == files_below(tmp_path / "local" / "outputs")
 
     handed_on = results(run)
-    assert handed_on.pop("estimate") == [True]
-    lists = {name for name in handed_on if "list_" in name}
-    units = [unit for name in lists for listed in handed_on[name] for unit in listed]
-    assert all(set(unit) == {"unit", "plan_receipt", "airflow"} for unit in units)
-    paths = [Path(path) for name, values in handed_on.items() if name not in lists for path in flat(values)]
+    (given,) = handed_on.pop("plan")
+    assert [item["part"] for item in given] == ["1/2", "2/2"]
+    assert all(set(item) == {"part", "plan_receipt", "airflow"} for item in given)
+    paths = [Path(path) for values in handed_on.values() for path in flat(values)]
     assert paths
     assert all(path.name == "receipt.json" and path.is_file() for path in paths)
 
-    assert names(run, "tokenize")[:2] == ["00000", "00001"]
-    assert names(run, "shuffle.gather")[:2] == ["00000", "00001"]
-    assert {name.split("-")[0] for name in names(run, "exports.export")} == {"webdataset", "numpy", "documents"}
+    said = [name.split(" to ") for name in names(run, "tokenize")]
+    assert (said[0][0], said[-1][-1]) == (shards[0], shards[-1])
+    assert len(said) == 2
+    assert any(name.startswith("numpy") for name in names(run, "export.numpy"))
 
 
 def test_dry_run_ends_with_the_estimate_and_builds_nothing(
@@ -133,55 +163,52 @@ def test_dry_run_ends_with_the_estimate_and_builds_nothing(
     run = run_dag(**form | {"dry_run": True})
     assert run.state == "success"
     states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
-    assert {name for name, state in states.items() if state == "success"} == {"plan", "estimate", "close"}
+    assert {name for name, state in states.items() if state == "success"} == {"plan", "close"}
     assert set(states.values()) == {"success", "skipped"}
     assert not (tmp_path / "airflow" / "outputs").exists()
-    handed_on = results(run)["estimate"]
-    assert any(isinstance(item, dict) and item["tokens_low"] <= item["tokens"] for item in handed_on)
+    estimate = run.get_task_instance("plan").xcom_pull(task_ids="plan", key="estimate")
+    assert 0 < estimate["tokens_low"] <= estimate["tokens"]
     printed = capsys.readouterr().out
     assert "cores like these" in printed
 
 
-def test_stages_that_are_switched_off_are_skipped_and_the_rest_runs(
+def test_steps_that_are_switched_off_are_skipped_and_the_rest_runs(
     run_dag: Callable[..., Any], form: dict[str, Any], tmp_path: Path
 ) -> None:
     run = run_dag(**form | {"dedup_mode": "none", "export_webdataset": "off"})
     assert run.state == "success"
     states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
-    ranges = ("anchor", "shared", "context", "settle", "border", "suffix_array", "match", "union")
-    references = ("reference_index", "reference_context", "reference_border")
-    skipped = {
-        "quarantine",
-        "decisions",
-        "join",
-        "copies",
-        "filter",
-        "decided",
-        "benchmarks",
-        "decontaminate",
-        "reference",
-        "refine",
-        "lost",
-        *(f"find_ranges.{stage}" for stage in (*ranges, *references)),
-        "writeback",
-        "budget",
-    }
-    assert {name for name, state in states.items() if state == "skipped"} == skipped
+    assert set(states.values()) == {"success", "skipped"}
+    ran = [name for name, state in states.items() if state == "success"]
+    assert sorted({name.partition(".")[0] for name in ran}) == [
+        "close",
+        "download",
+        "export",
+        "index",
+        "plan",
+        "report",
+        "shuffle",
+        "tokenize",
+        "upload",
+    ]
+    # The same documents: one task writes the files of both megatron and nanoset.
+    assert {name for name in ran if name.startswith("export.")} == {"export.numpy", "export.megatron"}
+    assert len([name for name in ran if name.startswith(("index", "shuffle"))]) == 2  # one part does all rounds at once
     assert not [name for name in files_below(tmp_path / "airflow" / "outputs") if name.endswith(".tar")]
 
 
 def test_changed_setting_runs_only_what_depends_on_it(built: Built) -> None:
-    first, second = results(built.run), results(built.run_dag(**SMALL | FOLDERS | {"seed": "99"}))
-    for task in ("download", "index", "find_ranges.union", "writeback", "tokenize"):
-        assert sorted(flat(first[task])) == sorted(flat(second[task])), task
-    for task in ("shuffle.scatter", "shuffle.gather", "exports.export", "upload"):
-        assert not set(flat(first[task])) & set(flat(second[task])), task
+    other = built.run_dag(**under_airflow() | {"seed": "99"})
+    for stage in ("download", "index", "union", "writeback", "tokenize"):
+        assert of_stage(built.run, stage) == of_stage(other, stage) != [], stage
+    for stage in ("scatter", "gather", "export", "upload"):
+        assert not set(of_stage(built.run, stage)) & set(of_stage(other, stage)), stage
 
 
 def test_reprocess_shard_after_a_dry_run_builds_what_was_delivered_and_nothing_changed(built: Built) -> None:
-    dry = built.run_dag(**SMALL | FOLDERS | {"dry_run": True, "minimum_bytes": 50})
+    dry = built.run_dag(**under_airflow() | {"dry_run": True, "minimum_bytes": 50})
     assert dry.state == "success"
-    paths = flat(results(built.run)["tokenize"])
+    paths = of_stage(built.run, "tokenize")
     before = {path: Path(path).stat().st_mtime_ns for path in paths}
     outputs = files_below(built.root / "airflow" / "outputs")
     wanted = {"dataset": "small", "work_folder": "airflow/work", "stage": "tokenize", "shard": 1}
@@ -190,7 +217,7 @@ def test_reprocess_shard_after_a_dry_run_builds_what_was_delivered_and_nothing_c
     again = [path for path, at in before.items() if Path(path).stat().st_mtime_ns != at]
     assert again == [path for path in paths if "/00001-" in path]
     assert files_below(built.root / "airflow" / "outputs") == outputs
-    printed = finish(Path(results(run)["plan"][0]))
+    printed = finish(Path(results(run)["plan"][0][0]["plan_receipt"]))
     assert "done again  tokenize 00001" in printed
     assert "tokenize" in printed
     assert " 0 changed" in printed

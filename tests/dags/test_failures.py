@@ -1,137 +1,187 @@
-"""Tasks that really fail, in runs of the real DAG over stand-in steps (the steps themselves are tested elsewhere)."""
+"""Tasks that really fail, in runs of the real DAGs over a small corpus whose steps have two parts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from corpusmill.config import DatasetConfig
+from corpusmill.builds.chain import all_tasks
+from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.engine.claim import CLAIM
 from corpusmill.errors import CorruptDataError, StoreUnavailableError
-from corpusmill.sources.plan import Plan
+from corpusmill_airflow.section import keep_section
+from tests.raising import raises
+from tests.system.corpus import write_corpus
 
-
-class StandInBuild:
-    """Two shards, one unit of everything else; `fail` is called before each step and may raise."""
-
-    verified: ClassVar[list[bool]] = []
-
-    def __init__(self, folder: Path, fail: Callable[[str, str], None]) -> None:
-        self.config = SimpleNamespace(name="small")
-        self.plan = Plan(shards=[])
-        self.folder = folder
-        self.fail = fail
-
-    def tasks(self, stage: str, most: int) -> list[str]:  # noqa: ARG002
-        return ["00000", "00001"] if stage == "download" else ["00000"]
-
-    def run(self, stage: str, unit: str) -> Path:
-        self.fail(stage, unit)
-        return self.folder / stage / unit / "receipt.json"
-
-    def run_task(self, stage: str, task: str, *, again: bool, verify: bool) -> list[Path]:
-        assert not again
-        self.verified.append(verify)
-        return [self.run(stage, task)]
+SMALL = {
+    "name": "small",
+    "source_paths": ["source"],
+    "shard_bytes": "20KB",
+    "minimum_bytes": 100,
+    "export_webdataset": "off",
+    "export_numpy": "off",
+    "export_megatron": "off",
+}
+Fail = Callable[[str, str], None]
+StandIn = Callable[[Fail], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, str], None]], None]:
-    """A function that puts a stand-in build in the place of the real one."""
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A function that has `fail` called with the name and part of each task before its work; it may raise. Returns the
+    arguments of these calls.
+    """
+    from corpusmill.builds import local
 
-    def install(fail: Callable[[str, str], None]) -> None:
-        def plan(config: DatasetConfig, **_: bool) -> Path:
-            folder = tmp_path / "work" / config.name / "plan" / "all"
-            folder.mkdir(parents=True, exist_ok=True)
-            return folder / "receipt.json"
+    write_corpus(tmp_path / "source")
+    monkeypatch.setattr("corpusmill.engine.parts.PART_BYTES", 30_000)
+    usual, calls = local.run_part, []
 
-        monkeypatch.setattr("corpusmill.builds.plan.plan_dataset", plan)
-        monkeypatch.setattr("corpusmill.builds.plan.require_same_code", lambda _receipt: None)
-        monkeypatch.setattr("corpusmill.engine.runs.begin_run", lambda receipt, **_: receipt)
-        monkeypatch.setattr("corpusmill.stages.announce.announcement", lambda _build: {})
-        monkeypatch.setattr("corpusmill.stages.provenance.provenance", lambda _build: {"inputs": [], "outputs": []})
-        monkeypatch.setattr("corpusmill.stages.graph.open_build", lambda _receipt: StandInBuild(tmp_path, fail))
+    def install(fail: Fail) -> list[dict[str, Any]]:
+        def run_part(plan_receipt: str, name: str, part: Any, **options: Any) -> list[Path]:
+            calls.append({"task": name, "part": str(part), **options})
+            fail(name, str(part))
+            return usual(plan_receipt, name, part, **options)
+
+        monkeypatch.setattr(local, "run_part", run_part)
+        return calls
 
     return install
 
 
 def states(run: Any, task_id: str) -> list[tuple[str, int]]:
     """(state, tries) of every instance of a task, by map index."""
+    return [(str(item.state), item.try_number) for item in instances(run, task_id)]
+
+
+def instances(run: Any, task_id: str) -> list[Any]:
+    """The instances of a task, by map index."""
     actual = [instance for instance in run.get_task_instances() if instance.task_id == task_id]
-    return [(str(item.state), item.try_number) for item in sorted(actual, key=lambda item: item.map_index)]
+    return sorted(actual, key=lambda item: item.map_index)
+
+
+def reasons(run: Any) -> dict[tuple[str, int], str]:
+    """{(task, map index): why it stopped}, which the run's page shows."""
+    pulled = {
+        (item.task_id, item.map_index): item.xcom_pull(task_ids=item.task_id, map_indexes=item.map_index, key="why")
+        for item in run.get_task_instances()
+    }
+    return {place: str(why) for place, why in pulled.items() if why is not None}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [{}, {"verify": True}])
-def test_field_verify_of_the_form_reaches_every_step(
-    stand_in: Callable[[Callable[[str, str], None]], None], run_dag: Callable[..., Any], form: dict[str, bool]
+def test_field_verify_of_the_form_reaches_every_task(
+    failing: StandIn, run_dag: Callable[..., Any], form: dict[str, bool]
 ) -> None:
-    StandInBuild.verified.clear()
-    stand_in(lambda _stage, _unit: None)
-    run_dag(**form)
-    assert len(StandInBuild.verified) > 10
-    assert set(StandInBuild.verified) == {bool(form)}
+    calls = failing(lambda _task, _part: None)
+    assert run_dag(**SMALL | form).state == "success"
+    assert len(calls) > 20
+    assert {call["verify"] for call in calls} == {bool(form)}
+    assert not any(call["again"] for call in calls)
 
 
 @pytest.mark.slow
 def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_dataset(
-    run_dag: Any, stand_in: Any, tmp_path: Path
+    run_dag: Any, failing: StandIn, tmp_path: Path
 ) -> None:
     claims = []
 
-    def fail(stage: str, unit: str) -> None:
+    def fail(task: str, part: str) -> None:
         claims.extend(json.loads(path.read_text()) for path in tmp_path.rglob(CLAIM))
-        if (stage, unit) == ("index", "00001"):
-            raise CorruptDataError("the frame ends too early", where=unit)
+        if (task, part) == ("index.read", "2/2"):
+            raise CorruptDataError("frame.truncated: the frame ends too early", where=part)
 
-    StandInBuild.verified.clear()
-    stand_in(fail)
-    run = run_dag(verify=True)
+    calls = failing(fail)
+    run = run_dag(**SMALL)
     assert run.state == "failed"
-    assert set(StandInBuild.verified) == {True}  # the form's field reaches the steps; every one of them: above, slow
-    assert states(run, "index") == [("success", 1), ("failed", 1)]
-    assert {state for state, _ in states(run, "find_ranges.anchor")} == {"upstream_failed"}
+    assert states(run, "index.read") == [("success", 1), ("failed", 1)]
+    assert [item.rendered_map_index for item in instances(run, "index.read")] == ["00000", "2/2"]  # what ran, or should
+    assert {state for state, _ in states(run, "find_ranges.shared")} == {"upstream_failed"}
     assert states(run, "report") == [("upstream_failed", 0)]
-    assert {(claim["job"], claim["run"], claim["plan"]) for claim in claims} == {("build_dataset", run.run_id, "all")}
+    assert {call["task"] for call in calls} == {"download", "index.read"}
+    (plan,) = (tmp_path / "work" / "small" / "plan").iterdir()
+    assert {(claim["job"], claim["run"], claim["plan"]) for claim in claims} == {
+        ("build_dataset", run.run_id, plan.name)
+    }
     assert len({claim["instance"] for claim in claims}) == 1  # made by the run, and the same in every task
     assert claims[0]["instance"]
     assert states(run, "close") == [("success", 1)]
     assert not list(tmp_path.rglob(CLAIM))
+    ((place, why),) = reasons(run).items()
+    assert place == ("index.read", 1)
+    assert "the frame ends too early" in why
 
 
 @pytest.mark.slow
-def test_busy_store_is_tried_again_and_only_that_shard(run_dag: Any, stand_in: Any, tmp_path: Path) -> None:
+def test_busy_store_is_tried_again_and_only_that_part(run_dag: Any, failing: StandIn, tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
 
-    def fail(stage: str, unit: str) -> None:
-        calls.append((stage, unit))
-        if (stage, unit) == ("index", "00001") and calls.count((stage, unit)) < 3:
-            raise StoreUnavailableError("the store answers 503", where=unit)
+    def fail(task: str, part: str) -> None:
+        calls.append((task, part))
+        if (task, part) == ("index.read", "2/2") and calls.count((task, part)) < 3:
+            raise StoreUnavailableError("store.busy: the store answers 503", where=part)
 
-    stand_in(fail)
-    run = run_dag()
+    failing(fail)
+    run = run_dag(**SMALL)
     assert run.state == "success"
     assert states(run, "close") == [("success", 1)]
     assert not list(tmp_path.rglob(CLAIM))
-    assert states(run, "index") == [("success", 1), ("success", 3)]
-    assert calls.count(("index", "00000")) == 1
+    assert states(run, "index.read") == [("success", 1), ("success", 3)]
+    assert calls.count(("index.read", "1/2")) == 1
     assert states(run, "report") == [("success", 1)]
 
 
 @pytest.mark.slow
 def test_bad_configuration_fails_the_plan_with_the_words_of_the_command_line(
-    run_dag: Any, stand_in: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    run_dag: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stand_in(lambda _stage, _unit: None)
-    run = run_dag(keep="every_string", fuzzy_share=0.8)
+    run = run_dag(settings="dedup: {keep: every_string, fuzzy_share: 0.8}")
     assert run.state == "failed"
     assert states(run, "plan") == [("failed", 1)]
     words = "fuzzy_share removes text that keep: every_string keeps"
     assert words in capsys.readouterr().out + caplog.text
-    (plan,) = [instance for instance in run.get_task_instances() if instance.task_id == "plan"]
-    assert words in plan.xcom_pull(task_ids="plan", key="why")  # the page of the run shows it
+    assert words in reasons(run)["plan", -1]  # the page of the run shows it
+
+
+@pytest.mark.slow
+def test_wrong_field_of_the_text_fails_in_index_once_and_nowhere_else(run_dag: Any, failing: StandIn) -> None:
+    failing(lambda _task, _part: None)
+    run = run_dag(**SMALL | {"text_field": "txet"})
+    assert run.state == "failed"
+    failed = [(item.task_id, item.try_number) for item in run.get_task_instances() if item.state == "failed"]
+    assert set(failed) == {("index.read", 1)}
+    assert {task for task, _ in reasons(run)} == {"index.read"}
+    assert all("missing_text" in why for why in reasons(run).values())
+
+
+@pytest.mark.parametrize("name", [item.name for item in all_tasks() if item.name != "report"])
+def test_error_of_a_task_is_kept_in_its_own_words_for_the_page(
+    airflow_database: None, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from corpusmill_airflow import running, steps, worker
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise CorruptDataError(
+            "frame.truncated: the frame ends too early", where="part-7.zst", next_step="copy it again"
+        )
+
+    receipt = tmp_path / "receipt.json"
+    keep_section(receipt, ScheduleConfig())
+    monkeypatch.setattr(worker, "run_part", fail)
+    monkeypatch.setattr(running, "dataset_claimed", lambda *_: nullcontext())
+    handed_on: dict[str, str] = {}
+    instance = SimpleNamespace(xcom_push=handed_on.__setitem__, try_number=1, max_tries=3)
+    context = {"ti": instance, "params": {}, "task": SimpleNamespace(retries=3)}
+    monkeypatch.setattr(steps, "get_current_context", lambda: context)
+    with raises("frame.truncated") as caught:
+        steps.run_part.function(name=name, plan_receipt=str(receipt), part="1/1", airflow="here")
+    assert handed_on == {"why": str(caught.value)}
+    for words in ("the frame ends too early", "part-7.zst", "copy it again"):
+        assert words in handed_on["why"]

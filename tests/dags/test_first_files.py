@@ -31,7 +31,7 @@ def test_first_files_are_the_repositorys_own_and_a_configuration_that_can_be_use
         "reprocess_shard",
     }
     assert load_config(tmp_path / "datasets" / "first.yaml").name == "first"
-    for ours, written in (("dataset_dags", "corpusmill_datasets"), ("refused_configurations", "corpusmill_refused")):
+    for ours, written in (("build_dataset", "corpusmill_datasets"), ("refused_configurations", "corpusmill_refused")):
         assert (ROOT / "dags" / f"{ours}.py").read_text() == (tmp_path / f"{written}.py").read_text()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from corpusmill.stages.graph import GRAPH
 from tests.dags.conftest import PASSWORDS, forget_dags
+from tests.dags.older_graphs import LISTS, older_dag
 
 BUNDLE = "graphs"
-OLD = "units"  # the group of all tasks that list units, before November 2026
 GRID, STRUCTURE = "/ui/grid/structure/{}", "/ui/structure/structure_data?dag_id={}"
 FORMS = [GRID, STRUCTURE, STRUCTURE + "&external_dependencies=true", STRUCTURE + "&depth=2&root=plan"]
 
@@ -43,10 +42,10 @@ def store(dagbag: Any) -> None:
     sync_bag_to_db(dagbag, BUNDLE, None)
 
 
-def names_of(nodes: list[dict[str, Any]]) -> set[str]:
-    """The tasks of an answer."""
-    inside = [node.get("children") or [] for node in nodes]
-    return {node["id"] for node in nodes if not node.get("children")}.union(*map(names_of, inside))
+def names_of(nodes: list[dict[str, Any]], *, groups: bool = False) -> set[str]:
+    """The tasks of an answer; with `groups`, these, too."""
+    inside = [names_of(node.get("children") or [], groups=groups) for node in nodes]
+    return {node["id"] for node in nodes if groups or not node.get("children")}.union(*inside)
 
 
 def add_run(dag_id: str, run_id: str, tasks: list[str]) -> None:
@@ -74,48 +73,29 @@ def add_run(dag_id: str, run_id: str, tasks: list[str]) -> None:
         )
 
 
-def in_the_old_form(data: dict[str, Any]) -> dict[str, Any]:
-    """A serialised DAG whose lists are all in one group, `units`: `list_download` becomes `units.download`."""
-    text = copy.deepcopy(data)
-    root = text["dag"]["task_group"]
-    ids: dict[str, str] = {}
-    for group in (root, *(node for kind, node in root["children"].values() if kind == "taskgroup")):
-        for name in [name for name in group["children"] if "list_" in name]:
-            ids[name] = f"{OLD}.{name.partition('list_')[2]}"
-            del group["children"][name]
-    of_list = {**copy.deepcopy(root["children"]["shuffle"][1]), "_group_id": OLD}
-    root["children"][OLD] = ["taskgroup", of_list | {"children": {new: ["operator", new] for new in ids.values()}}]
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: renamed(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [renamed(item) for item in value]
-        return ids.get(value, value) if isinstance(value, str) else value
-
-    return {**text, "dag": {**renamed({**text["dag"], "task_group": None}), "task_group": root}}
-
-
-def store_in_the_old_form(dag_id: str, compressed: bool) -> tuple[int, list[str]]:
-    """Change the newest stored version to what an older Corpusmill wrote; its number and its tasks."""
-    import json
+def store_older(dag_id: str, folder: Path, *, one_group: bool, compressed: bool = False) -> tuple[int, list[str]]:
+    """Store a DAG as an older Corpusmill made it; the number of this version, and its tasks."""
     import zlib
 
+    from airflow.dag_processing.dagbag import BundleDagBag
     from airflow.models.dag_version import DagVersion
     from airflow.models.serialized_dag import SerializedDagModel
     from airflow.utils.session import create_session
     from sqlalchemy import update
 
-    table = SerializedDagModel.metadata.tables["serialized_dag"]
+    bag = BundleDagBag(str(folder), bundle_path=folder)
+    bag.bag_dag(older_dag(dag_id, one_group=one_group))
+    store(bag)
     version = DagVersion.get_latest_version(dag_id)
     assert version is not None
-    with create_session() as session:
-        stored = session.query(SerializedDagModel).filter_by(dag_version_id=version.id).one()
-        old = in_the_old_form(stored.data or {})
-        packed = zlib.compress(json.dumps(old).encode())
-        values = {"data": None, "data_compressed": packed} if compressed else {"data": old, "data_compressed": None}
-        session.execute(update(table).where(table.c.id == stored.id).values(dag_hash="old", **values))
-    return version.version_number, [task["__var"]["task_id"] for task in old["dag"]["tasks"]]
+    if compressed:
+        table = SerializedDagModel.metadata.tables["serialized_dag"]
+        with create_session() as session:
+            stored = session.query(SerializedDagModel).filter_by(dag_version_id=version.id).one()
+            packed = zlib.compress(json.dumps(stored.data).encode())
+            values = {"data": None, "data_compressed": packed}
+            session.execute(update(table).where(table.c.id == stored.id).values(**values))
+    return version.version_number, list(bag.dags[dag_id].task_ids)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -151,26 +131,30 @@ def in_order(group: Any) -> Iterator[Any]:
             yield node
 
 
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(("one_group", "compressed"), [(True, False), (True, True), (False, False)])
 @pytest.mark.parametrize("dag_id", ["dataset__demo", "build_dataset"])
-def test_grid_of_a_dag_with_runs_of_its_older_form_is_answered_once_it_is_mended(
-    shown: Any, dagbag: Any, dag_id: str, compressed: bool
+def test_grid_of_a_dag_with_runs_of_an_older_form_is_answered_once_it_is_mended(
+    shown: Any, dagbag: Any, tmp_path: Path, dag_id: str, one_group: bool, compressed: bool
 ) -> None:
     from corpusmill_airflow.stored_graphs import mend_stored_graphs
 
-    number, old = store_in_the_old_form(dag_id, compressed)
-    assert len([task for task in old if task.startswith(f"{OLD}.")]) == sum(not stage.units_of for stage in GRAPH) - 1
-    add_run(dag_id, f"before-{compressed}", old)
+    number, old = store_older(dag_id, tmp_path, one_group=one_group, compressed=compressed)
+    assert sum(task.startswith(f"{LISTS}.") for task in old) >= 20
+    run_id = f"before-{one_group}-{compressed}"
+    add_run(dag_id, run_id, old)
     store(dagbag)  # a new version, because that one has a run
-    assert shown(GRID.format(dag_id)).status_code == 500
-    assert mend_stored_graphs() == 1
+    assert shown(GRID.format(dag_id)).status_code == (500 if one_group else 200)
+    assert mend_stored_graphs() == one_group
     answer = shown(GRID.format(dag_id))
     assert answer.status_code == 200, answer.text[:200]
-    assert {*old, *dagbag.dags[dag_id].task_ids} <= names_of(answer.json())
+    # `index` was a task, and is a group where it has rounds: one row, which shows both.
+    assert {*old, *dagbag.dags[dag_id].task_ids} <= names_of(answer.json(), groups=True)
     older = shown(STRUCTURE.format(dag_id) + f"&version_number={number}")
     assert older.status_code == 200, older.text[:200]
     assert names_of(older.json()["nodes"]) >= set(old)
-    assert shown(f"/ui/grid/ti_summaries/{dag_id}?run_ids=before-{compressed}").status_code == 200
+    summaries = shown(f"/ui/grid/ti_summaries/{dag_id}?run_ids={run_id}")
+    (of_run,) = [json.loads(line) for line in summaries.text.splitlines() if line.strip()]
+    assert set(old) <= {item["task_id"] for item in of_run["task_instances"]}
     assert mend_stored_graphs() == 0
 
 
@@ -188,7 +172,7 @@ def test_mending_leaves_dags_of_other_people_alone(shown: Any, tmp_path: Path) -
         "        task(lambda: None, task_id='download')()\n"
     )
     store(BundleDagBag(str(tmp_path), bundle_path=tmp_path))
-    add_run("theirs", "theirs", [f"{OLD}.download"])
+    add_run("theirs", "theirs", [f"{LISTS}.download"])
 
     def stored() -> Any:
         with create_session() as session:

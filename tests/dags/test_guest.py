@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(
-    path for folder in ("corpusmill_airflow", "dags", "plugins", "demo") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("pipeline/corpusmill_airflow", "dags", "plugins", "demo")
+    for path in (ROOT / folder).rglob("*.py")
 )
 # A name that begins with an underscore, alone or as a part of a path: _state, airflow.x._y, airflow.x:_y
 PRIVATE = re.compile(r"(?:[\w.:]*[.:])?_\w*(?:[.:][\w.:]*)?")

@@ -59,7 +59,7 @@ def test_dataset_is_read_from_and_delivered_to_buckets(live: Live, built: str, r
     assert json.loads((rclone_server.folder / "made" / "sets" / "tiny" / "latest.json").read_text())
 
 
-def test_secret_stands_in_no_log_no_file_and_no_answer(live: Live, built: str) -> None:
+def test_secret_is_in_no_log_no_file_and_no_answer(live: Live, built: str) -> None:
     places = live.tasks(TINY, built)
     assert len(places) > 10
     for (task, index), instance in places.items():
@@ -87,7 +87,7 @@ def test_reprocessed_shard_has_the_connection_too(live: Live, built: str) -> Non
 def test_dry_run_estimates_with_the_connection(live: Live, built: str) -> None:
     run = live.trigger(TINY, "dry", dry_run=True)
     assert live.finish(TINY, run) == "success"
-    assert "tokens" in live.log(TINY, run, "estimate")
+    assert "tokens" in live.log(TINY, run, "plan")
 
 
 def test_connection_that_airflow_does_not_know_fails_the_plan_once_in_words(live: Live, built: str) -> None:

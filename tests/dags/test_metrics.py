@@ -30,7 +30,7 @@ from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
 from airflow.dag_processing.dagbag import BundleDagBag
 root = Path(sys.argv[1])
-dag = BundleDagBag(str(root / "dataset_dags.py"), bundle_path=root).dags["dataset__tiny"]
+dag = BundleDagBag(str(root / "build_dataset.py"), bundle_path=root).dags["dataset__tiny"]
 sys.exit(dag.test(run_conf={}).state != "success")
 """
 
@@ -46,7 +46,7 @@ def listener() -> Any:
 
 
 def counters(server: socket.socket) -> Counter[tuple[str, str]]:
-    """(name, stage) -> sum, of what has arrived for a work folder."""
+    """(name, task) -> sum, of what has arrived for a work folder."""
     sums: Counter[tuple[str, str]] = Counter()
     while True:
         try:
@@ -57,11 +57,11 @@ def counters(server: socket.socket) -> Counter[tuple[str, str]]:
             name, _, value = line.partition(":")
             bare, *tags = name.split(",")
             if bare.startswith("airflow.corpusmill.work_folder."):
-                stage = dict(tag.split("=") for tag in tags)["stage"]
-                sums[bare.rpartition(".")[2], stage] += int(value.removesuffix("|c"))
+                task = dict(tag.split("=") for tag in tags)["task"]
+                sums[bare.rpartition(".")[2], task] += int(value.removesuffix("|c"))
 
 
-def test_metrics_of_a_run_say_what_each_stage_moved_to_the_bucket(
+def test_metrics_of_a_run_say_what_each_task_moved_to_the_bucket(
     tmp_path: Path, moto: str, moto_client: Any, listener: socket.socket
 ) -> None:
     write_corpus(tmp_path / "corpus", documents=20)
@@ -93,7 +93,9 @@ def test_metrics_of_a_run_say_what_each_stage_moved_to_the_bucket(
     requests = sum(count for (name, _), count in sums.items() if name == "requests")
     assert outputs["bytes"] < sent < 3 * outputs["bytes"] + 1_000_000  # receipts, marks and the run's lease come on top
     assert requests > outputs["objects"]
-    assert {"tokenize", "gather", "export", "report"} <= {stage for name, stage in sums if name == "requests"}
+    assert {"tokenize", "shuffle", "export", "report"} <= {
+        task.partition(".")[0] for name, task in sums if name == "requests"
+    }
     # Which stage compares a block first, and so counts it, depends on the order of the tasks of this one process.
     assert sum(count for (name, _), count in sums.items() if name == "cache_hits") > 0
     assert not [name for name, _ in sums if name in {"cache_misses", "retries"}]

@@ -26,7 +26,7 @@ from airflow.utils.db import initdb
 initdb()
 from airflow.dag_processing.dagbag import BundleDagBag
 root = Path(sys.argv[1])
-dag = BundleDagBag(str(root / "dataset_dags.py"), bundle_path=root).dags["dataset__tiny"]
+dag = BundleDagBag(str(root / "build_dataset.py"), bundle_path=root).dags["dataset__tiny"]
 sys.exit(dag.test(run_conf={}).state != "success")
 """
 

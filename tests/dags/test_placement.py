@@ -33,7 +33,7 @@ def parse(airflow_database: None) -> Parse:
     from airflow.dag_processing.dagbag import BundleDagBag
 
     dags = Path(DAGS)
-    return lambda: BundleDagBag(str(dags / "dataset_dags.py"), bundle_path=dags).dags
+    return lambda: BundleDagBag(str(dags / "build_dataset.py"), bundle_path=dags).dags
 
 
 def write_two_configurations(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corpusmill.version import __version__
 
-PLUGIN = Path(__file__).resolve().parents[2] / "corpusmill_airflow" / "plugin.py"
+PLUGIN = Path(__file__).resolve().parents[2] / "pipeline" / "corpusmill_airflow" / "plugin.py"
 
 
 def test_loading_the_plugin_imports_no_web_framework() -> None:

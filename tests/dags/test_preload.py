@@ -15,7 +15,7 @@ from corpusmill.version import __version__
 ROOT = Path(__file__).resolve().parents[2]
 FOR_DAG_FILES = ["airflow.sdk.definitions.retry_policy", "airflow.providers.standard.operators.hitl"]
 FOR_STEPS = ["numba", "numpy.ma", "orjson"]
-OURS = ["corpusmill.stages", "corpusmill_airflow.stage_tasks"]
+OURS = ["corpusmill.builds.graph", "corpusmill_airflow.steps"]
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ from pathlib import Path
 from corpusmill_airflow import preload
 preload.load_for_tasks()
 assert ("numba" in sys.modules) == ("CORPUSMILL_PYTHON" not in os.environ)
-loaded = "corpusmill.stages.graph" in sys.modules
+loaded = "corpusmill.builds.graph" in sys.modules
 sys.modules["airflow.nothing"] = None  # Python allows that: it forbids an import
 
 def in_a_fork(**variables):
     if (child := os.fork()) == 0:
         os.environ.update(variables)
         from corpusmill_airflow.factory import make_dags
-        before = sys.modules.get("corpusmill.stages.graph")
-        make_dags("none")
-        graph = sys.modules["corpusmill.stages.graph"]
+        before = sys.modules.get("corpusmill.builds.graph")
+        make_dags("none", lambda steps: [steps.plan(), steps.report()])
+        graph = sys.modules["corpusmill.builds.graph"]
         from corpusmill.version import __version__
         same_airflow = sys.modules["corpusmill_airflow.folder_dags"].DAG is sys.modules["airflow.sdk"].DAG
         print(loaded, __version__, graph is before, same_airflow, "own" in graph.GRAPH, flush=True)
@@ -96,10 +96,11 @@ def test_edited_module_counts_in_the_next_fork_although_it_was_preloaded(
     tmp_path: Path, elsewhere: bool, own: bool
 ) -> None:
     for package in ("corpusmill", "corpusmill_airflow"):
-        shutil.copytree((ROOT / package).resolve(), tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "pipeline" / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "own_stage.py").write_text(
         "from corpusmill.engine.stage import Stage\n"
-        "STAGE = Stage('own', 1, after=(), inputs=lambda build, unit: [], run=print)\n"
+        "from corpusmill.engine.work import EveryTime\n"
+        "STAGE = Stage('own', 1, after=(), work=EveryTime(lambda *_: [], lambda *_: {}, print))\n"
     )
     environment = os.environ | {
         "AIRFLOW_HOME": str(tmp_path),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.errors import PermanentError
+from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,10 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_airflow_that_was_not_tested_is_refused_with_both_versions(version: str) -> None:
     from corpusmill_airflow.versions import require_supported
 
-    with pytest.raises(PermanentError) as caught:
+    with raises("airflow.version_not_supported", f"Airflow {version}", "Airflow 3.1 to 3.3"):
         require_supported(version)
-    assert f"Airflow {version}" in str(caught.value)
-    assert "Airflow 3.1 to 3.3" in str(caught.value)
 
 
 @pytest.mark.parametrize("version", ["3.1.0", "3.2.2", "3.3.0rc1", "3.3.2"])
@@ -40,11 +38,11 @@ def test_import_in_an_old_airflow_is_one_error(module: str, airflow_database: No
 
 
 def test_import_of_halves_of_two_installations_names_both(tmp_path: Path, airflow_database: None) -> None:
-    shutil.copytree(ROOT / "corpusmill_airflow", tmp_path / "corpusmill_airflow")
+    shutil.copytree(ROOT / "pipeline" / "corpusmill_airflow", tmp_path / "corpusmill_airflow")
     done = imported("import corpusmill_airflow.plugin", tmp_path, PYTHONPATH=str(tmp_path))
     assert "two installations of Corpusmill are mixed" in done.stderr
     assert str(tmp_path / "corpusmill_airflow") in done.stderr
-    assert str(ROOT / "corpusmill") in done.stderr
+    assert str(ROOT / "pipeline" / "corpusmill") in done.stderr
 
 
 def imported(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -11,10 +11,10 @@ import yaml
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import load_config
-from corpusmill.errors import ConfigError
 from corpusmill_airflow.configurations import work_folder_of
 from tests.dags.conftest import dags_below
 from tests.dags.live import tiny
+from tests.raising import raises
 from tests.system.corpus import write_corpus
 
 
@@ -52,7 +52,7 @@ def test_work_folder_of_a_form_is_the_stated_or_the_configured(
 def test_work_folder_of_a_form_unknown_or_outside_the_roots_is_refused(
     folder: Path, dataset: str, stated: str | None
 ) -> None:
-    with pytest.raises(ConfigError):
+    with raises("config.not_yaml form.place_outside_roots"):
         work_folder_of({"dataset": dataset, "work_folder": stated}, folder)
 
 
@@ -84,7 +84,8 @@ def test_reprocess_shard_with_an_empty_work_folder_leaves_latest(moved: Any, tmp
     assert first != second
     run = run_dag("reprocess_shard", dataset="x", stage="tokenize", shard=0)
     assert run.state == "success"
-    assert f"{tmp_path}/scratch/x/" in run.get_task_instance("plan").xcom_pull(task_ids="plan")
+    [part] = run.get_task_instance("plan").xcom_pull(task_ids="plan")
+    assert f"{tmp_path}/scratch/x/" in part["plan_receipt"]
     assert latest(tmp_path) == second
 
 

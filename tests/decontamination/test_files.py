@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from corpusmill.commands import app
 from corpusmill.decontamination.items import Fields, Item, read_items
-from corpusmill.errors import ConfigError, RejectedDocumentsError
+from tests.raising import raises
 
 QUESTION = "A merchant sells nine copper kettles on Tuesday and twice as many on Friday; how many remain?"
 OTHER = "Which river did the surveyors of Holm cross before they reached the abandoned quarry?"
@@ -47,6 +47,15 @@ def test_items_of_lines_have_names_questions_and_answers() -> None:
     assert read(gzip.compress(data), "items.jsonl.gz") == read(data)
 
 
+@pytest.mark.parametrize(("row", "got"), [(None, "null"), (["a"], "a value of type list"), (7, "a value of type int")])
+def test_row_of_a_benchmark_that_is_no_object_is_refused_by_file_and_row(row: Any, got: str) -> None:
+    """A row of null was skipped, as blank lines are."""
+    with raises("benchmark.not_readable") as refused:
+        read(lines({"question": "a b"}) + b"\n" + lines(row))
+    details = dict(refused.value.details)
+    assert (details["where"], details["got"]) == ("items.jsonl, row 3", got)
+
+
 def test_items_of_a_table_are_those_of_lines(tmp_path: Path) -> None:
     rows = [{"q": "one two", "a": "three", "p": None}, {"q": "four", "a": "", "p": "five"}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
@@ -56,7 +65,7 @@ def test_items_of_a_table_are_those_of_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", lines([1]), lines({"prompt": "x"}), b"{]\n"])
 def test_items_that_cannot_be_read_are_refused(data: bytes) -> None:
-    with pytest.raises(ConfigError, match="a benchmark cannot be read"):
+    with raises("benchmark.not_readable"):
         read(data)
 
 
@@ -111,7 +120,7 @@ def test_decontaminate_without_hits_leaves_an_empty_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("threshold", ["0", "1.5", "much"])
 def test_decontaminate_by_another_threshold_is_refused(threshold: str, tmp_path: Path) -> None:
     (tmp_path / "items.jsonl").write_bytes(lines({"question": QUESTION}))
-    with pytest.raises(ConfigError, match="threshold"):
+    with raises("decontamination.unknown_threshold"):
         run(
             tmp_path,
             "--benchmark",
@@ -129,7 +138,7 @@ def test_decontaminate_hits_over_a_file_of_another_kind_are_refused(hits: str, t
     (tmp_path / "data.jsonl").write_bytes(lines({"text": OTHER}))
     (tmp_path / "notes.txt").write_text("mine\n")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ConfigError, match="--hits"):
+    with raises("command.file_of_others source.contains_output", "--hits"):
         run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--hits", tmp_path / hits)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -137,7 +146,7 @@ def test_decontaminate_hits_over_a_file_of_another_kind_are_refused(hits: str, t
 def test_decontaminate_too_many_malformed_lines_fail_and_leave_no_hits(tmp_path: Path) -> None:
     (tmp_path / "items.jsonl").write_bytes(lines({"question": QUESTION}))
     (tmp_path / "data.jsonl").write_bytes(b"no json\n" + lines({"text": QUESTION}))
-    with pytest.raises(RejectedDocumentsError, match="1 of 2 lines are malformed"):
+    with raises("documents.too_many_malformed", "1 of 2"):
         run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "items.jsonl", "--hits", tmp_path / "hits.jsonl")
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["data.jsonl", "hits.rejected.jsonl", "items.jsonl"]
@@ -148,7 +157,7 @@ def test_decontaminate_hits_in_a_folder_of_benchmarks_are_refused(tmp_path: Path
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench/items.jsonl").write_bytes(lines({"question": QUESTION}))
     (tmp_path / "data.jsonl").write_bytes(lines({"text": QUESTION}))
-    with pytest.raises(ConfigError, match="--hits is inside a source"):
+    with raises("source.contains_output", "--hits"):
         run(tmp_path / "data.jsonl", "--benchmark", tmp_path / "bench", "--hits", tmp_path / "bench/hits.jsonl")
 
 
@@ -171,9 +180,8 @@ def test_decontaminate_two_benchmarks_of_one_name_are_refused(tmp_path: Path) ->
         (tmp_path / folder / "test.jsonl").write_bytes(lines({"question": QUESTION}))
     first, second = ("--benchmark", tmp_path / "one/test.jsonl"), ("--benchmark", tmp_path / "two/test.jsonl")
     hits = tmp_path / "hits.jsonl"
-    with pytest.raises(ConfigError, match="two benchmarks are called test") as caught:
+    with raises("benchmark.name_twice", "test", "NAME="):
         run(tmp_path / "data.jsonl", *first, *second, "--hits", hits)
-    assert "NAME=" in str(caught.value)
     assert not hits.exists()
     printed = run(tmp_path / "data.jsonl", *first, "--benchmark", f"two={tmp_path / 'two/test.jsonl'}", "--hits", hits)
     assert "test: 1 found of 1 that can be searched; 1 hit\ntwo: 1 found of 1 that can be searched; 1 hit\n" in printed

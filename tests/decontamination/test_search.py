@@ -16,8 +16,8 @@ from corpusmill.decontamination.scan import met_seeds
 from corpusmill.decontamination.search import Hit, Searcher
 from corpusmill.decontamination.seeds import Entry, Seeds, build_seeds, open_seeds, read_entries, write_seeds
 from corpusmill.decontamination.text_words import WordFinder
-from corpusmill.errors import CorruptDataError
 from tests.quick import examples
+from tests.raising import raises
 
 QUESTION = (
     "A merchant sells nine copper kettles on Tuesday and twice as many on Friday; how many kettles remain unsold?"
@@ -64,7 +64,7 @@ def test_search_verbatim_item_gives_its_bytes() -> None:
     st.integers(0, 60),
     st.sampled_from([" ", "\n", " ** ", ", "]),
 )
-def test_search_planted_item_is_met_where_it_stands(words: list[str], around: list[str], at: int, between: str) -> None:
+def test_search_planted_item_is_found_in_place(words: list[str], around: list[str], at: int, between: str) -> None:
     before, behind = " ".join(around[:at]), " ".join(around[at:])
     planted = between.join(words)
     text = f"{before} {planted} {behind}"
@@ -128,7 +128,7 @@ def test_index_with_a_short_file_is_refused(name: str, tmp_path: Path) -> None:
     write_seeds(tmp_path, *build_seeds([item(QUESTION)], 5))
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(CorruptDataError):
+    with raises("benchmark.index_incomplete"):
         open_seeds(tmp_path)
 
 

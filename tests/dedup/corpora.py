@@ -19,10 +19,8 @@ from corpusmill.dedup.references import referred_windows, settled_pairs
 from corpusmill.dedup.repeated import RepeatedWindow
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
-from corpusmill.dedup.shared import AnchorSlices, share
+from corpusmill.dedup.shared import share
 from corpusmill.dedup.slices import Slicing, slicing_of
-from corpusmill.dedup.suffix_array import open_suffix_array, write_suffix_array
-from corpusmill.dedup.suffix_matches import SortedShard, match_suffixes
 from tests.oracles.dedup import text_of
 
 LENGTHS = (7, 8, 9, 10, 12, 15, 16, 17, 18, 20, 24, 30, 40, 64, 100)
@@ -31,11 +29,11 @@ ALPHABETS = (b"a", b"ab", b"abc", b"abcdefgh", bytes([0, 1]), bytes([0, 1, 254])
 
 def find_ranges(shards: Sequence[Sequence[bytes]], minimum_bytes: int, **how: int) -> tuple[list[list[list[int]]], int]:
     """What the stages do, over files: ranges per shard, and duplicate windows summed over partitions."""
-    actual, _ = matches_by_anchors(shards, minimum_bytes, **how)
+    actual, _ = find_matches(shards, minimum_bytes, **how)
     return [united(actual, shard, minimum_bytes) for shard in range(len(shards))], sum(item.windows for item in actual)
 
 
-def matches_by_anchors(
+def find_matches(
     shards: Sequence[Sequence[bytes]], minimum_bytes: int, *, run_anchors: int = 1 << 20, **how: int
 ) -> tuple[list[Matches], list[RepeatedWindow]]:
     """Every partition's matches, with what they equal, and what it repeats most: all steps of the stages."""
@@ -78,9 +76,7 @@ def match_folder(
     )
     own = sum(number < max(references) for number in references)
     for part, asked in enumerate(shared):
-        share(
-            [AnchorSlices(anchor) for anchor in anchors], part, partitions, minimum_bytes, asked.folder, first_shard=own
-        )
+        share([Sections(anchor) for anchor in anchors], part, partitions, asked.folder, first_shard=own)
     for shard, text in enumerate(texts):
         answer_contexts(text, shared, shard, slicing, contexts[shard].folder, block_bytes=block_bytes)
     repeats = [open_anchors(anchor).repeats for anchor in anchors]
@@ -108,24 +104,6 @@ def match_folder(
 def made(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-def matches_by_suffixes(
-    shards: Sequence[Sequence[bytes]], minimum_bytes: int, *, partitions: int = 1, references: Sequence[int] = ()
-) -> tuple[list[Matches], list[RepeatedWindow]]:
-    """The same by suffix arrays."""
-    with TemporaryDirectory() as folder:
-        ordered: list[SortedShard] = []
-        for number, documents in enumerate(shards):
-            text = np.frombuffer(text_of(documents)[0], np.uint8)
-            where = made(Path(folder) / f"shard{number}")
-            write_suffix_array(text, where)
-            ordered.append(SortedShard(text, open_suffix_array(where, text.size)))
-        parts = [match_suffixes(ordered, part, partitions, minimum_bytes, references) for part in range(partitions)]
-        return [matches for matches, _, _ in parts], [item for _, repeated, _ in parts for item in repeated]
-
-
-METHODS = {"anchors": matches_by_anchors, "suffix_array": matches_by_suffixes}
 
 
 def united(actual: Sequence[Matches], shard: int, minimum_bytes: int) -> list[list[int]]:

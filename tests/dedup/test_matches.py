@@ -20,20 +20,22 @@ from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts
 from corpusmill.dedup.ranges import kept_whole
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
-from corpusmill.dedup.shared import AnchorSlices, share
+from corpusmill.dedup.shared import share
 from corpusmill.dedup.slices import hash_slices, slicing_of
 from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import (
     LENGTHS,
     boilerplate_shards,
+    find_matches,
     find_ranges,
     made,
     match_folder,
     random_shards,
     united,
+    united_kept_whole,
     write_anchor_folders,
 )
-from tests.oracles.dedup import cut, remove_pointers, remove_ranges, text_of
+from tests.oracles.dedup import cut, kept_whole_ranges, remove_pointers, remove_ranges, text_of
 from tests.quick import examples, quick
 
 
@@ -74,6 +76,21 @@ def test_ranges_ten_thousand_corpora_equal_the_oracle(
 ) -> None:
     for seed in range(1_000_000 + 100 * block, 1_000_000 + 100 * block + 100):
         check_against_oracle(seed, make)
+
+
+@pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
+@pytest.mark.parametrize("block", quick(range(24), 1))
+def test_ranges_that_keep_every_string_equal_the_oracle(
+    block: int, make: Callable[[random.Random, int], list[list[bytes]]]
+) -> None:
+    for seed in range(5 * block, 5 * block + 5):
+        rng = random.Random(seed)
+        minimum_bytes = rng.choice(LENGTHS)
+        shards = make(rng, minimum_bytes)
+        actual, _ = find_matches(shards, minimum_bytes, partitions=rng.choice([1, 2, 5]))
+        whole = kept_whole_ranges([text_of(documents)[0] for documents in shards], minimum_bytes)
+        kept = [united_kept_whole(actual, shard, minimum_bytes) for shard in range(len(shards))]
+        assert kept == [[list(row) for row in rows] for rows in whole], seed
 
 
 documents_lists = st.lists(
@@ -138,7 +155,7 @@ def test_answers_about_a_shard_larger_than_memory_hold_a_block_of_it(tmp_path: P
     documents = [part.tobytes() for both in (text, copy) for part in both.reshape(-1, 100_000)]
     write_anchor_folders([documents], 500, tmp_path, run_anchors=1 << 14)
     shared, contexts, settled, borders = (Sections(made(tmp_path / name)) for name in "abcd")
-    share([AnchorSlices(tmp_path / "anchors0")], 0, 1, 500, shared.folder)
+    share([Sections(tmp_path / "anchors0")], 0, 1, shared.folder)
     slicing, shard = slicing_of(500), TextFile(tmp_path / "anchors0" / "text")
     peaks = []
     for answer, asked, folder in ((answer_contexts, shared, contexts), (answer_borders, settled, borders)):
@@ -208,12 +225,6 @@ def test_ranges_when_all_hashes_meet_equal_the_oracle(
 def test_matches_without_shards_are_none(tmp_path: Path) -> None:
     (actual,), repeated = match_folder(tmp_path, 0, 100)
     assert (actual.ranges, actual.windows, repeated) == ([], 0, [])
-
-
-def test_share_anchors_of_another_length_are_refused(tmp_path: Path) -> None:
-    write_anchor_folders([[b"some text of one document"]], 9, tmp_path)
-    with pytest.raises(CorruptDataError, match="another minimum length"):
-        share([AnchorSlices(tmp_path / "anchors0")], 0, 1, 10, tmp_path)
 
 
 def test_answers_about_a_text_that_is_too_short_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from tests.dedup.corpora import (
     LENGTHS,
     boilerplate_shards,
     match_folder,
-    matches_by_suffixes,
     random_shards,
     united,
     write_anchor_folders,
@@ -32,7 +31,7 @@ from tests.quick import examples, quick
 Shards = Sequence[Sequence[bytes]]
 
 
-def split_by_anchors(shards: Shards, minimum_bytes: int, references: Sequence[int], **how: int) -> list[list[object]]:
+def split_ranges(shards: Shards, minimum_bytes: int, references: Sequence[int], **how: int) -> list[list[object]]:
     """Per shard, what of its ranges belongs to each reference, and last to the dataset itself."""
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -43,18 +42,11 @@ def split_by_anchors(shards: Shards, minimum_bytes: int, references: Sequence[in
         ]
 
 
-def split_by_suffixes(shards: Shards, minimum_bytes: int, references: Sequence[int], **how: int) -> list[list[object]]:
-    actual, _ = matches_by_suffixes(shards, minimum_bytes, partitions=how["partitions"], references=references)
-    return [split(actual, shard, minimum_bytes, references) for shard in range(len(shards))]
-
-
 def split(
-    actual: Sequence[Matches], shard: int, minimum_bytes: int, references: Sequence[int], anchors: Path | None = None
+    actual: Sequence[Matches], shard: int, minimum_bytes: int, references: Sequence[int], anchors: Path
 ) -> list[object]:
-    periods = []
-    if anchors:
-        text = np.frombuffer((anchors / "text").read_bytes(), np.uint8)
-        periods = [rows.copy() for rows in periods_of(text, open_anchors(anchors).repeats, minimum_bytes)]
+    text = np.frombuffer((anchors / "text").read_bytes(), np.uint8)
+    periods = [rows.copy() for rows in periods_of(text, open_anchors(anchors).repeats, minimum_bytes)]
     rows = np.concatenate([item.referred[shard] for item in actual])
     ranges = np.array(united(actual, shard, minimum_bytes), np.uint64).reshape(-1, 2)
     parts = split_by_reference(ranges, referred_bytes(rows, periods, minimum_bytes), references[-1])
@@ -92,8 +84,7 @@ def check(seed: int, make: Callable[[random.Random, int], list[list[bytes]]]) ->
         "most_paired": rng.choice([0, 2, 32]),
     }
     right = expected(shards, minimum_bytes, references)
-    assert split_by_anchors(shards, minimum_bytes, references, **how) == right, seed
-    assert split_by_suffixes(shards, minimum_bytes, references, **how) == right, seed
+    assert split_ranges(shards, minimum_bytes, references, **how) == right, seed
 
 
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
@@ -120,7 +111,7 @@ def test_references_of_periodic_text_hold_what_the_oracle_says(block: int, minim
         pieces = [document[rng.randrange(5) :][: minimum_bytes + rng.randrange(4)] for document in documents]
         shards = [pieces[:2], pieces[2:], documents]
         right = expected(shards, minimum_bytes, [0, 1, 2])
-        assert split_by_anchors(shards, minimum_bytes, [0, 1, 2], partitions=rng.choice([1, 3])) == right, seed
+        assert split_ranges(shards, minimum_bytes, [0, 1, 2], partitions=rng.choice([1, 3])) == right, seed
 
 
 documents_lists = st.lists(
@@ -135,16 +126,14 @@ def test_references_hold_nothing_of_what_only_repeats_within(
     first: list[bytes], second: list[bytes], own: list[bytes], minimum_bytes: int
 ) -> None:
     """Where a reference holds no window of the dataset, its parts are empty, and ranges those of the dataset alone."""
-    alone = split_by_anchors([own], minimum_bytes, [0], partitions=2)[0][0]
+    alone = split_ranges([own], minimum_bytes, [0], partitions=2)[0][0]
     strange = [document.translate(bytes([*range(97), *range(48, 74), *range(123, 256)])) for document in first]
-    ranges, of_strange, within = split_by_anchors([strange, own], minimum_bytes, [0, 1], partitions=2)[1]
+    ranges, of_strange, within = split_ranges([strange, own], minimum_bytes, [0, 1], partitions=2)[1]
     letters = set(b"".join(own)) & set(range(97, 123))
     if letters and "é" not in b"".join(first).decode():
         assert (ranges, of_strange, within) == (alone, [], alone)
-    twice, by_first, by_second, own_of_twice = split_by_anchors([first, first + second, own], minimum_bytes, [0, 1, 2])[
-        2
-    ]
-    once, by_one, own_of_once = split_by_anchors([first + second, own], minimum_bytes, [0, 1])[1]
+    twice, by_first, by_second, own_of_twice = split_ranges([first, first + second, own], minimum_bytes, [0, 1, 2])[2]
+    once, by_one, own_of_once = split_ranges([first + second, own], minimum_bytes, [0, 1])[1]
     assert (twice, own_of_twice) == (once, own_of_once)
     assert union_ranges(np.array([*by_first, *by_second], np.uint64).reshape(-1, 2)).tolist() == by_one
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from corpusmill.dedup.ranges import kept_whole
-from tests.dedup.corpora import find_ranges, matches_by_anchors
+from tests.dedup.corpora import find_matches, find_ranges
 
 # seed: (least length, beginning of the ranges' sha256, remove pointers)
 RANGES = {
@@ -72,7 +72,7 @@ def test_ranges_equal_those_of_texts_compared_in_memory(seed: int) -> None:
 @pytest.mark.parametrize("seed", KEPT_WHOLE)
 def test_ranges_that_keep_every_string_equal_those_of_texts_compared_in_memory(seed: int) -> None:
     length = least_length(seed)
-    actual, _ = matches_by_anchors(corpus(seed), length)
+    actual, _ = find_matches(corpus(seed), length)
     whole = [
         kept_whole(later, earlier, length) for later, earlier in zip(actual[0].later, actual[0].earlier, strict=True)
     ]

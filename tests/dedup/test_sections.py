@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.sections import Sections, SectionWriter, write_sections
-from corpusmill.errors import BalanceError, CorruptDataError
+from tests.raising import raises
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2**63), st.integers(0, 2**63)), max_size=4), max_size=5))
@@ -55,17 +55,17 @@ def test_sections_bytes_are_compared_before_they_are_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("section", [-1, 2])
 def test_sections_one_that_is_not_there_is_refused(tmp_path: Path, section: int) -> None:
     write_sections(tmp_path, "rows", [np.array([1])] * 2)
-    with pytest.raises(CorruptDataError, match="does not match its index"):
+    with raises("sections.index_differs"):
         Sections(tmp_path).read("rows", section)
 
 
 def test_sections_shortened_file_is_refused(tmp_path: Path) -> None:
     write_sections(tmp_path, "rows", [np.array([[1, 9], [12, 20]])])
     (tmp_path / "rows").write_bytes((tmp_path / "rows").read_bytes()[:-8])
-    with pytest.raises(CorruptDataError, match="does not match its index"):
+    with raises("sections.index_differs"):
         Sections(tmp_path).read("rows", 0, columns=2)
 
 
 def test_section_writer_that_was_not_filled_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BalanceError, match="not filled"), SectionWriter(tmp_path, "rows", [1, 2], 8) as file:
+    with raises("sections.not_filled"), SectionWriter(tmp_path, "rows", [1, 2], 8) as file:
         file.append(1, np.arange(2))

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.content import ContentSum
 from corpusmill.dedup.annotations import tally_of
 from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, write_back_file
 from corpusmill.dedup.writeback_parquet import without_ranges
-from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.kernels.content import ContentSum
 from tests.documents.json_lines import files
 from tests.oracles.content import texts
 from tests.oracles.documents import (
@@ -28,6 +27,7 @@ from tests.oracles.documents import (
     records_written_back,
     text_shard_of,
 )
+from tests.raising import raises
 
 Ranges = list[list[tuple[int, int]]]
 FIRST_BYTE = 1000  # where this file's documents start in the text shard: other source files come before
@@ -243,7 +243,7 @@ def test_annotate_key_may_be_a_path(line: bytes, key: str, expected: bytes) -> N
     ],
 )  # fmt: skip
 def test_annotate_existing_key_is_an_error_unless_it_may_go(line: bytes, key: str, replaced: bytes) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)web/a\.jsonl, line 1.*replace_existing"):
+    with raises("annotation.key_taken", "web/a.jsonl, line 1"):
         write_back(line, [[(0, 1)]], "annotate", annotate_key=key)
     output, _ = write_back(line, [[(0, 1)]], "annotate", annotate_key=key, replace_existing=True)
     assert output == replaced
@@ -267,13 +267,13 @@ def test_annotate_counts_null_as_absent(line: bytes, expected: bytes, replace_ex
 def test_annotate_below_something_other_than_an_object_is_an_error(value: bytes, replace_existing: bool) -> None:
     """With replace_existing the value was deleted."""
     line = b'{"meta": ' + value + b', "text": "ab"}'
-    with pytest.raises(ConfigError, match=r"(?s)other than an object.*web/a\.jsonl, line 1"):
+    with raises("annotation.not_an_object", "web/a.jsonl, line 1"):
         write_back(line, [[(0, 1)]], "annotate", annotate_key="meta.old", replace_existing=replace_existing)
 
 
 @pytest.mark.parametrize("key", ["", "text", "text.ranges", "a..b", "a."])
 def test_annotate_key_without_a_place_is_an_error(key: str) -> None:
-    with pytest.raises(ConfigError, match="annotate_key"):
+    with raises("annotation.no_place", "annotate_key"):
         write_back(b"", [], "annotate", annotate_key=key)
 
 
@@ -296,9 +296,7 @@ def test_annotate_key_without_a_place_is_an_error(key: str) -> None:
 @pytest.mark.parametrize("block_bytes", [1, 8 << 20])
 def test_source_that_changed_since_it_was_indexed_is_an_error(changed: bytes, block_bytes: int) -> None:
     indexed = b'{"text": "aaa"}\n{"text": "bbb"}\n'
-    with pytest.raises(
-        CorruptDataError, match=r"(?s)differs from the one that was indexed.*web/a\.jsonl, line [12]\b.*reprocess"
-    ):
+    with raises("source.changed_since_indexed", "web/a.jsonl, line "):
         write_back_indexed(indexed, changed, [[], [(0, 1)]], block_bytes=block_bytes)
 
 
@@ -315,12 +313,12 @@ def test_source_that_changed_since_it_was_indexed_is_an_error(changed: bytes, bl
     ],
 )
 def test_ranges_that_do_not_fit_the_documents_are_an_error(ranges: Ranges) -> None:
-    with pytest.raises(CorruptDataError, match=r"(?s)do not match.*web/a\.jsonl"):
+    with raises("writeback.ranges_do_not_match", "web/a.jsonl"):
         write_back(b'{"text": "aaa"}\n{"text": "bbb"}\n', ranges)
 
 
 def test_ranges_that_cut_a_character_are_an_error() -> None:
-    with pytest.raises(CorruptDataError, match="cut a character in line 2"):
+    with raises("writeback.ranges_do_not_match", "a.jsonl, line 2", "cut a character"):
         write_back('\n{"text": "é"}\n'.encode(), [[(0, 1)]])
 
 

@@ -49,7 +49,7 @@ def test_env_holds_every_variable_that_compose_requires(tmp_path: Path) -> None:
     assert all(len(written[name]) >= 32 for name in required)
 
 
-def test_env_is_private_and_a_second_run_keeps_what_stands(tmp_path: Path) -> None:
+def test_env_is_private_and_a_second_run_keeps_existing_values(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("MEMORY_GIB=3\nADMIN_PASSWORD=mine")
     printed, first = write_env(path)

@@ -49,7 +49,7 @@ def test_version_without_a_kept_dataset_is_not_released(release: ModuleType, tmp
 
 
 def test_version_of_the_program_is_read_from_its_file(release: ModuleType) -> None:
-    stated = release.VERSION.search((ROOT / "pipeline" / "version.py").read_text())
+    stated = release.VERSION.search((ROOT / "pipeline" / "corpusmill" / "version.py").read_text())
     assert stated[1] == __version__
 
 

@@ -1,4 +1,4 @@
-"""docs/configuration.md and docs/formats.md from the code; `python -m tests.docs.reference` writes them anew."""
+"""Pages of docs/ that are made from the code; `python -m tests.docs.reference` writes them anew."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pydantic import ByteSize
 from pydantic_core import PydanticUndefined
 
 from corpusmill.config import EXAMPLE, DatasetConfig
-from corpusmill.form.fields import section_of
-from corpusmill.form.help import help_by_key
-from corpusmill.section import Section
+from corpusmill.config.base import Section
+from tests.docs.errors import errors_page
+from tests.docs.example_help import help_by_key
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN_BY = "<!-- python -m tests.docs.reference writes this page -->\n"
@@ -45,7 +45,7 @@ FILES_OF_FORMATS = {
     "Work folder: token shards and record shards": "tokens/__init__.py",
     "Work folder: shuffled records": "shuffle/__init__.py",
     "Work folder: ranges": "dedup/__init__.py",
-    "Work folder: receipts": "ledger/__init__.py",
+    "Work folder: receipts": "engine/ledger/__init__.py",
 }
 
 
@@ -69,10 +69,12 @@ def configuration_page() -> str:
 def formats_page() -> str:
     """The docstrings of the modules that write files, byte diagrams and all."""
     texts = (
-        (title, ast.get_docstring(ast.parse((ROOT / "pipeline" / name).read_text())) or "", name)
+        (title, ast.get_docstring(ast.parse((ROOT / "pipeline" / "corpusmill" / name).read_text())) or "", name)
         for title, name in FILES_OF_FORMATS.items()
     )
-    return FORMATS + "".join(f"\n## {title}\n\n`pipeline/{name}`\n\n{_markdown(text)}\n" for title, text, name in texts)
+    return FORMATS + "".join(
+        f"\n## {title}\n\n`corpusmill/{name}`\n\n{_markdown(text)}\n" for title, text, name in texts
+    )
 
 
 def sections_below(model: type[Section], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], type[Section]]]:
@@ -84,7 +86,9 @@ def sections_below(model: type[Section], above: tuple[str, ...]) -> Iterator[tup
 
 def _section(annotation: Any) -> type[Section] | None:
     """The section that a key or the items of its list hold."""
-    return section_of(annotation) or next(filter(None, map(_section, getattr(annotation, "__args__", ()))), None)
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_section, getattr(annotation, "__args__", ()))), None)
 
 
 def _values(annotation: Any, schema: dict[str, Any], whole: dict[str, Any]) -> str:
@@ -144,7 +148,7 @@ def _markdown(text: str) -> str:
     return "\n".join([*lines, *(["```"] if inside else [])])
 
 
-PAGES = {"configuration.md": configuration_page, "formats.md": formats_page}
+PAGES = {"configuration.md": configuration_page, "errors.md": errors_page, "formats.md": formats_page}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

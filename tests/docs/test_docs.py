@@ -14,12 +14,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from corpusmill.builds.chain import STEPS
 from corpusmill.cli import app
 from corpusmill.config import EXAMPLE, DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
-from corpusmill.form.help import comments_by_key
 from tests.commands.reference import each_command, names_of
 from tests.docs import sizing
+from tests.docs.example_help import comments_by_key
 from tests.docs.reference import PAGES, configuration_page, sections_below
 from tests.system.corpus import write_corpus
 
@@ -28,13 +29,11 @@ DOCS = ROOT / "docs"
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 COMMANDS = {tuple(name.split()): command for name, _, command in each_command()}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OLD_NAMES = "## Old names"
 NOT_OURS = {"docs/many-machines.md"}  # values for Airflow's Helm chart
 
 
 def shown_commands(text: str) -> Iterator[str]:
     """Each `corpusmill ...` of a page: lines of code, joined where they go on, and code within sentences."""
-    text = text.partition(OLD_NAMES)[0]
     blocks = [*(block for _, block in FENCE.findall(text)), *re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)]
     for block in blocks:
         for line in block.replace("\\\n", " ").splitlines():
@@ -239,3 +238,8 @@ def test_plans_copy_of_a_configuration_is_one_that_commands_take(tmp_path: Path)
     copy = load_config(receipt.with_name("config.json"))
     assert (copy.name, copy.source, copy.destinations) == (config.name, config.source, config.destinations)
     assert work_of(copy) == work_of(config)
+
+
+def test_how_it_works_has_a_chapter_for_each_step_in_order() -> None:
+    chapters = re.findall(r"^## (.*)", (DOCS / "how-it-works.md").read_text(), re.MULTILINE)
+    assert chapters == ["plan", *STEPS]

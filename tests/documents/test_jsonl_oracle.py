@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.documents.jsonl import read_documents
-from corpusmill.documents.sample_corpus import write_sample_corpus
+from deploy.sample_corpus import write_sample_corpus
 from tests.documents.json_lines import changed_lines, files
 from tests.oracles.documents import documents_of, ids_of, lines_of
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
 from corpusmill.documents.quarantine import PREVIEW_CHARACTERS, append_rejections, read_quarantine
-from corpusmill.errors import CorruptDataError
+from tests.raising import raises
 
 REJECTIONS = st.builds(Rejection, st.sampled_from(RejectionReason), st.integers(0, 2**53), st.binary(max_size=2000))
 
@@ -62,5 +62,5 @@ def test_quarantine_foreign_line_is_an_error_that_names_it(line: bytes) -> None:
     append_rejections(file, batch_with([Rejection(RejectionReason.BLANK_LINE, 0, b"")]))
     file.write(line + b"\n")
     file.seek(0)
-    with pytest.raises(CorruptDataError, match=r"(?s)q\.jsonl.*line 2"):
+    with raises("quarantine.malformed", "q.jsonl", "line 2"):
         list(read_quarantine(file, name="q.jsonl"))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from corpusmill.documents.batch import batch_of
 from corpusmill.documents.jsonl import read_documents
 from corpusmill.documents.text_shard import TEXT_SHARD_FILES, TextShard, TextShardWriter, open_text_shard
-from corpusmill.errors import CorruptDataError
 from tests.documents.json_lines import files
 from tests.oracles.documents import documents_of, ids_of, lines_of, text_shard_of
+from tests.raising import raises
 
 FIELDS = {"text_field": "text", "id_field": "id"}
 
@@ -119,7 +119,7 @@ def test_writer_left_by_an_exception_leaves_no_text_shard(tmp_path: Path) -> Non
     write(tmp_path, {"a": b'{"text": "whole"}'})
     with pytest.raises(KeyError):
         write_and_fail()
-    with pytest.raises(CorruptDataError, match="incomplete"):
+    with raises("text_shard.incomplete"):
         open_text_shard(tmp_path)
 
 
@@ -136,7 +136,7 @@ def test_open_damaged_file_is_an_error(tmp_path: Path, name: str, damage: str) -
     if name == "tokenized" and damage == "grown":  # the text of the last document; only a digest can tell
         assert open_text_shard(tmp_path).document_bytes(4) == b"]"
     else:
-        with pytest.raises(CorruptDataError, match=r"(?s)incomplete.*next"):
+        with raises("text_shard.incomplete"):
             open_text_shard(tmp_path)
 
 
@@ -149,5 +149,5 @@ def test_open_sources_that_do_not_add_up_are_an_error(tmp_path: Path, old: str, 
     sources = (tmp_path / "sources.json").read_text()
     assert sources.count(old) == 1
     (tmp_path / "sources.json").write_text(sources.replace(old, new))
-    with pytest.raises(CorruptDataError, match="to balance"):
+    with raises("text_shard.incomplete"):
         open_text_shard(tmp_path)

@@ -7,14 +7,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.builds.graph import GRAPH
 from corpusmill.engine.graph import Graph
+from corpusmill.engine.ledger import Outcome
 from corpusmill.engine.stage import EVERY_OTHER, Stage
-from corpusmill.ledger import Outcome
-from corpusmill.stages.graph import GRAPH
+from corpusmill.engine.work import EveryTime
 
 
 def stage(name: str, after: tuple[str, ...] = ()) -> Stage:
-    return Stage(name, version=1, after=after, inputs=lambda _build, _unit: [], run=lambda *_: Outcome(counts={}))
+    work = EveryTime(lambda _build, _unit: [], lambda _build, _unit: {}, lambda *_: Outcome(counts={}))
+    return Stage(name, version=1, after=after, work=work)
 
 
 @st.composite

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.stages.graph import open_build
 from tests.system.corpus import configuration, reused, write_corpus
 
 

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.engine.build import Build, StepView, UndeclaredInputError
+from corpusmill.engine.build import Build
 from corpusmill.engine.graph import Graph
+from corpusmill.engine.ledger import RECEIPT_NAME, Outcome, Receipt, request_rerun, valid_receipt
 from corpusmill.engine.preview import preview
 from corpusmill.engine.rollup import Digests, Rollup, read_rollup, write_rollup
 from corpusmill.engine.running import RunnableBuild
-from corpusmill.engine.stage import StepMissingError, whole
-from corpusmill.ledger import RECEIPT_NAME, InputReceipt, Outcome, Receipt, ask_again, valid_receipt
-from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.engine.stage import whole
+from corpusmill.engine.work import Inputs, Work
 from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
 from tests.system.kept import keep, put_back
@@ -87,27 +88,6 @@ def test_step_has_one_identity_whether_its_inputs_are_rolled_up_or_read_one_by_o
             assert rolled_up.step(stage, unit) == one_by_one.step(stage, unit)
 
 
-def test_listing_of_tasks_rolls_up_what_each_of_them_needs_of_all_shards(built: Build) -> None:
-    folders = {unit: built.step_folder("gather", unit) for unit in built.units("gather")}
-    (built.plan_folder / ".rollup-scatter").unlink()
-    open_build(built.plan_receipt).tasks("gather")
-    for unit in built.units("scatter"):
-        (built.step_folder("scatter", unit) / RECEIPT_NAME).unlink()
-    opened = open_build(built.plan_receipt)
-    assert {unit: opened.step("gather", unit).folder(built.work) for unit in folders} == folders
-
-
-def test_listing_of_tasks_whose_inputs_are_missing_rolls_up_nothing(built: RunnableBuild) -> None:
-    names = built.tasks("gather")
-    (built.plan_folder / ".rollup-scatter").unlink()
-    (built.step_folder("scatter", built.units("scatter")[1]) / RECEIPT_NAME).unlink()
-    opened = open_build(built.plan_receipt)
-    assert opened.tasks("gather") == names
-    assert not (built.plan_folder / ".rollup-scatter").exists()
-    with pytest.raises(StepMissingError):
-        opened.step("gather", built.units("gather")[0])
-
-
 @given(data=st.data())
 @examples(50)
 def test_rollup_with_one_byte_changed_is_never_believed(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
@@ -148,13 +128,16 @@ def test_rollup_where_nothing_may_be_written_is_done_without(built: Build) -> No
 def counting(monkeypatch: pytest.MonkeyPatch, more: int, shard: str = "00000") -> Graph:
     """The stages, with `more` on top of one count of a shard's anchors, as another library might give it."""
 
-    def run(build: Build, unit: str, folder: Path) -> Outcome:
-        outcome: Outcome = GRAPH["anchor"].run(build, unit, folder)
-        counts = {**outcome.counts, "largest_bucket": outcome.counts["largest_bucket"] + more * (unit == shard)}
-        return replace(outcome, counts=counts)
+    def run(inputs: Inputs, *given: Any) -> Outcome:
+        outcome: Outcome = GRAPH["anchor"].work.run(inputs, *given)
+        counts = outcome.counts
+        return replace(
+            outcome, counts={**counts, "largest_bucket": counts["largest_bucket"] + more * (inputs.unit == shard)}
+        )
 
-    changed = Graph(replace(stage, run=run) if stage.name == "anchor" else stage for stage in GRAPH)
-    monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
+    anchor = replace(GRAPH["anchor"], work=replace(GRAPH["anchor"].work, run=run))
+    changed = Graph(anchor if stage.name == "anchor" else stage for stage in GRAPH)
+    monkeypatch.setattr("corpusmill.builds.graph.GRAPH", changed)
     monkeypatch.setattr("corpusmill.builds.local.GRAPH", changed)
     return changed
 
@@ -168,7 +151,7 @@ def test_rollup_follows_a_receipt_that_becomes_another(
     if how == "removed":
         (folder / RECEIPT_NAME).unlink()
     else:
-        ask_again(folder)
+        request_rerun(folder)
     graph = counting(monkeypatch, 5)
     again = Build(build_dataset(config, workers=1), graph)
     assert again.total("anchor", "largest_bucket") == before + 5
@@ -216,22 +199,14 @@ def test_input_of_many_is_not_named_where_the_stage_has_no_units(built: Build) -
     assert "decontaminate" not in {stage for stage, _ in inputs_of(built, "manifest", "dataset")}
 
 
-def test_step_with_inputs_of_one_kind_may_not_read_another(built: Build) -> None:
-    one, other = (next(unit for unit in built.units("scatter") if unit.startswith(kind)) for kind in KINDS)
-    step = built.step("gather", next(unit for unit in built.units("gather") if unit.startswith(KINDS[0])))
-    view = StepView(built, step)
-    assert view.receipt("scatter", one) == built.receipt("scatter", one)
-    for read in (lambda: view.receipt("scatter", other), lambda: view.rollup("scatter")):
-        with pytest.raises(UndeclaredInputError):
-            read()
-
-
-def test_step_with_inputs_of_two_kinds_may_read_both(built: Build) -> None:
-    step = built.step("gather", built.units("gather")[0])
-    inputs = tuple(InputReceipt("scatter", f"{kind}-*", built.digest_of_many("scatter", f"{kind}-*")) for kind in KINDS)
-    view = StepView(built, replace(step, inputs=inputs))
-    assert view.receipts("scatter") == built.receipts("scatter")
-    assert view.rollup("scatter") == built.rollup("scatter")
+def test_step_opens_its_inputs_of_one_kind_and_no_other(built: Build) -> None:
+    work = GRAPH["gather"].work
+    assert isinstance(work, Work)
+    for kind in KINDS:
+        unit = next(unit for unit in built.units("gather") if unit.startswith(kind))
+        shards = work.opened(built, unit).every("shards")
+        assert [step.unit for step in shards] == [of for of in built.units("scatter") if of.startswith(kind)]
+        assert [step.receipt for step in shards] == [built.receipt("scatter", step.unit) for step in shards]
 
 
 def test_receipt_of_a_step_that_reads_ten_thousand_is_no_longer_than_of_one_that_reads_one(built: Build) -> None:
@@ -245,7 +220,7 @@ def test_step_that_reads_many_runs_again_when_any_of_them_changes(
     built: Build, config: DatasetConfig, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     first = built.units("shared")[0]
-    ask_again(built.step_folder("anchor", f"{number:05d}"))
+    request_rerun(built.step_folder("anchor", f"{number:05d}"))
     graph = counting(monkeypatch, 5, f"{number:05d}")
     again = RunnableBuild(build_dataset(config, workers=1), graph)
     assert again.step_folder("shared", first) != built.step_folder("shared", first)
@@ -255,7 +230,7 @@ def test_step_that_reads_many_runs_again_when_any_of_them_changes(
 def test_preview_names_the_stage_of_an_input_of_many_that_changed(
     built: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask_again(built.step_folder("anchor", "00000"))
+    request_rerun(built.step_folder("anchor", "00000"))
     changed = RunnableBuild(built.plan_receipt, counting(monkeypatch, 5))
     changed.run("anchor", "00000")
     why = {(row.stage, row.unit): row.why for row in preview(open_build(built.plan_receipt))}
@@ -271,7 +246,7 @@ def test_steps_that_were_looked_up_follow_a_receipt_that_becomes_another(
     if how == "lost":
         (folder / RECEIPT_NAME).unlink()
     else:
-        ask_again(folder)
+        request_rerun(folder)
     graph = counting(monkeypatch, 5, "00002")
     build = RunnableBuild(built.plan_receipt, graph)
     units = build.units("shared")

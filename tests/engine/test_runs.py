@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset, run_build
 from corpusmill.builds.plan import find_plan, plan_dataset
 from corpusmill.builds.reprocess import begin
 from corpusmill.config import check_config
 from corpusmill.engine.garbage import find_garbage
+from corpusmill.engine.ledger import read_receipt
 from corpusmill.engine.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
-from corpusmill.errors import ConfigError, PermanentError
-from corpusmill.ledger import read_receipt
 from corpusmill.report.html import render_html
 from corpusmill.report.summary import from_json
-from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.stages.manifest import dataset_version
+from corpusmill.upload.stages.manifest import dataset_version
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
 VERSION = "0123456789ab"
@@ -129,9 +129,9 @@ def test_reprocess_takes_the_delivered_plan_not_that_of_a_dry_run(rebuilt: tuple
     assert find_plan(work, name) == rebuilt[1]
     assert find_plan(work, name, dry.parent.name) == dry
     assert find_plan(work, name, rebuilt[0].parent.name) == rebuilt[0]
-    with pytest.raises(ConfigError, match="no longer has this plan"):
+    with raises("plan.not_of_dataset"):
         find_plan(work, name, "tiny-0123456789abcdef")
-    with pytest.raises(PermanentError, match="would leave its folder"):
+    with raises("source.name_leaves_folder"):
         find_plan(work, name, "../plan")
     assert begin(find_plan(work, name), "tokenize", 0) == rebuilt[1]
     assert why_latest_stays(rebuilt[1]) == ""
@@ -156,7 +156,7 @@ def test_reprocess_before_anything_was_delivered_says_to_build_first(tmp_path: P
     write_corpus(tmp_path / "corpus", documents=24)
     plan = plan_dataset(check_config(configuration(tmp_path), where="a test"))
     run_build(plan, workers=1, until="index")
-    with pytest.raises(ConfigError, match="no build of this dataset has finished here"):
+    with raises("plan.never_finished"):
         find_plan(str(tmp_path / "work"), plan.parents[2].name)
 
 

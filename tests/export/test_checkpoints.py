@@ -38,7 +38,7 @@ def bucket_of(folder: Path, written_at: int = 5) -> dict[str, jaxformer.Object]:
 
 
 @given(DOCUMENTS, st.integers(1, 12), st.lists(st.integers(0, 15), max_size=3))
-def test_numpy_j18_j19_stream_continued_at_any_checkpoint_is_the_uninterrupted_one(
+def test_numpy_stream_continued_at_any_checkpoint_is_the_uninterrupted_one(
     tmp_path_factory, documents, shard_tokens: int, cuts
 ) -> None:
     """Killed after any shard: the rest of the stream, straddling documents included, to the last token."""
@@ -51,7 +51,7 @@ def test_numpy_j18_j19_stream_continued_at_any_checkpoint_is_the_uninterrupted_o
         assert rest == whole[item["shard"] + 1 :]
 
 
-def test_numpy_j18_original_reads_our_checkpoint_and_would_lose_the_straddling_rest(tmp_path) -> None:
+def test_numpy_original_reads_our_checkpoint_and_would_lose_the_straddling_rest(tmp_path) -> None:
     documents = [[number % 10] * 4 for number in range(30)]
     every = written(documents, 12, tmp_path)
     actual = jaxformer.newest_checkpoint(bucket_of(tmp_path))
@@ -62,7 +62,7 @@ def test_numpy_j18_original_reads_our_checkpoint_and_would_lose_the_straddling_r
     assert jaxformer.continued(documents, EOT, 12, 3, 3) == whole[1:]
 
 
-def test_numpy_j19_there_is_one_checkpoint_text_so_that_the_servers_time_decides_nothing(tmp_path) -> None:
+def test_numpy_there_is_one_checkpoint_text_so_that_the_servers_time_decides_nothing(tmp_path) -> None:
     """B9: with two, the one uploaded last wins, whichever shard it is of."""
     written([[1] * 7] * 20, 10, tmp_path)
     ours = bucket_of(tmp_path)
@@ -72,13 +72,13 @@ def test_numpy_j19_there_is_one_checkpoint_text_so_that_the_servers_time_decides
 
 
 @pytest.mark.parametrize("documents", [[], [[1, 2, 3]]])
-def test_numpy_j18_no_full_shard_means_no_checkpoint_and_a_fresh_start(tmp_path, documents) -> None:
+def test_numpy_no_full_shard_means_no_checkpoint_and_a_fresh_start(tmp_path, documents) -> None:
     assert written(documents, 100, tmp_path) == []
     assert jaxformer.newest_checkpoint(bucket_of(tmp_path)) is None
 
 
 @pytest.mark.parametrize("placeholders", [True, False])
-def test_numpy_j22_j24_loader_sees_every_shard_with_a_placeholder_and_loses_one_without(tmp_path, placeholders) -> None:
+def test_numpy_loader_sees_every_shard_with_a_placeholder_and_loses_one_without(tmp_path, placeholders) -> None:
     names = shard_names(6, 2)
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -91,7 +91,7 @@ def test_numpy_j22_j24_loader_sees_every_shard_with_a_placeholder_and_loses_one_
         assert seen == [name for name in names if name.startswith(split)][-len(seen) :]
 
 
-def test_numpy_j24_steps_of_a_shard_are_shifted_windows_and_the_rest_is_dropped() -> None:
+def test_numpy_steps_of_a_shard_are_shifted_windows_and_the_rest_is_dropped() -> None:
     shard = list(range(100))
     actual = jaxformer.steps(shard, batch=4, microbatch=2, length=3, dp=2)
     assert len(actual) == 99 // 24

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.errors import ConfigError, CorruptDataError, VerificationError
 from corpusmill.export.megatron import HEADER, INT32, UINT16, finish_index, open_part, token_dtype, write_part
 from corpusmill.export.megatron_verify import verify_part
 from corpusmill.export.scan import BLOCK_DOCUMENTS
 from tests.oracles import export as oracle
+from tests.raising import raises
 
 GOLDEN = [[1, 2, 3], [7], [10, 11, 12, 13, 14]]
 EOD = 50_256
@@ -50,7 +50,7 @@ def both(folder: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("width", [2, 4])
-def test_megatron_m05_golden_bytes_match(tmp_path, width):
+def test_megatron_golden_bytes_match(tmp_path, width):
     counts = write(tmp_path, GOLDEN, width)
     assert tuple(hashlib.sha256(data).hexdigest() for data in both(tmp_path)) == GOLDEN_SHA256[width]
     assert counts == {
@@ -65,7 +65,7 @@ def test_megatron_m05_golden_bytes_match(tmp_path, width):
 
 @pytest.mark.parametrize("width", [2, 4])
 @given(docs=documents, at=cuts)
-def test_megatron_m01_m02_m03_any_documents_equal_the_oracle(tmp_path_factory, docs, at, width):
+def test_megatron_any_documents_equal_the_oracle(tmp_path_factory, docs, at, width):
     folder = tmp_path_factory.mktemp("part")
     counts = write(folder, docs, width, tuple(at))
     kept = [doc for doc in docs if doc]
@@ -81,7 +81,7 @@ def test_megatron_m01_m02_m03_any_documents_equal_the_oracle(tmp_path_factory, d
 
 @pytest.mark.parametrize("width", [2, 4])
 @given(docs=documents.filter(any))
-def test_megatron_m06_write_then_read_is_identity_and_verifies(tmp_path_factory, docs, width):
+def test_megatron_write_then_read_is_identity_and_verifies(tmp_path_factory, docs, width):
     folder = tmp_path_factory.mktemp("part")
     counts = write(folder, docs, width)
     part = open_part(folder / "part_text_document")
@@ -102,32 +102,32 @@ def test_megatron_m06_write_then_read_is_identity_and_verifies(tmp_path_factory,
         (100_277, INT32, INT32),
     ],
 )
-def test_megatron_m04_width_follows_the_vocabulary(vocabulary_size, ours, tool):
+def test_megatron_width_follows_the_vocabulary(vocabulary_size, ours, tool):
     assert token_dtype(vocabulary_size) == ours
     assert token_dtype(vocabulary_size, as_preprocess_data=True) == tool
 
 
 @pytest.mark.parametrize(("vocabulary_size", "dtype"), [(50_257, INT32), (65_537, UINT16)])
-def test_megatron_m04_width_the_vocabulary_does_not_allow_is_refused(tmp_path, vocabulary_size, dtype):
-    with pytest.raises(ConfigError, match="width"):
+def test_megatron_width_the_vocabulary_does_not_allow_is_refused(tmp_path, vocabulary_size, dtype):
+    with raises("megatron.token_width"):
         write_part(tmp_path, "x", [], dtype=dtype, eod_id=0, vocabulary_size=vocabulary_size)
 
 
 @pytest.mark.parametrize("dtype", [UINT16, INT32])
-def test_megatron_m04_both_widths_verify_in_the_band(tmp_path, dtype):
+def test_megatron_both_widths_verify_in_the_band(tmp_path, dtype):
     batches = oracle.batches_of([[1, 2, 65_529]], "u4", [])
     write_part(tmp_path, "x", batches, dtype=dtype, eod_id=0, vocabulary_size=65_530)
     assert open_part(tmp_path / "x").tokens.tolist() == [1, 2, 65_529, 0]
     verify_part(tmp_path / "x", vocabulary_size=65_530, eod_id=0)
 
 
-def test_megatron_m07_documents_without_tokens_are_skipped_and_counted(tmp_path):
+def test_megatron_documents_without_tokens_are_skipped_and_counted(tmp_path):
     counts = write(tmp_path, [[5, 6], [], [9]], 2)
     assert (counts["documents"], counts["documents_empty"], counts["special_tokens"]) == (2, 1, 2)
     assert open_part(tmp_path / "part_text_document").boundaries.tolist() == [0, 1, 2]
 
 
-def test_megatron_m14_offsets_beyond_2_to_the_31_do_not_wrap():
+def test_megatron_offsets_beyond_2_to_the_31_do_not_wrap():
     longest = (1 << 31) - 1
     index = io.BytesIO()
     index.seek(HEADER.size)
@@ -138,14 +138,14 @@ def test_megatron_m14_offsets_beyond_2_to_the_31_do_not_wrap():
     assert pointers.tolist() == [0, 4 * longest, 8 * longest, 8 * longest + 20]
 
 
-def test_megatron_m15_id_beyond_the_vocabulary_leaves_no_part(tmp_path):
+def test_megatron_id_beyond_the_vocabulary_leaves_no_part(tmp_path):
     batches = oracle.batches_of([[1], [2], [70_000]], "u4", [1])
-    with pytest.raises(CorruptDataError, match="70000"):
+    with raises("export.id_outside_vocabulary", "70000"):
         write_part(tmp_path, "x", batches, dtype=UINT16, eod_id=0, vocabulary_size=65_536)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_megatron_m17_interrupted_writer_leaves_no_readable_prefix(tmp_path):
+def test_megatron_interrupted_writer_leaves_no_readable_prefix(tmp_path):
     write(tmp_path, GOLDEN, 2)
 
     def batches():
@@ -159,7 +159,7 @@ def test_megatron_m17_interrupted_writer_leaves_no_readable_prefix(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_megatron_m11_same_bytes_in_any_folder_and_any_batches(tmp_path):
+def test_megatron_same_bytes_in_any_folder_and_any_batches(tmp_path):
     for name, at in (("a", ()), ("b", (1, 2, 2))):
         (tmp_path / name).mkdir()
         write(tmp_path / name, GOLDEN, 2, at)
@@ -178,6 +178,5 @@ def test_megatron_index_of_several_blocks_verifies(tmp_path):
     wrong_at = HEADER.size + 12 * count + 8 * (BLOCK_DOCUMENTS + 9)
     data[wrong_at] ^= 1
     (tmp_path / "x.idx").write_bytes(data)
-    with pytest.raises(VerificationError, match=f"boundary {BLOCK_DOCUMENTS + 9}") as caught:
+    with raises("export.impossible_boundary", f"boundary {BLOCK_DOCUMENTS + 9}", f"byte {wrong_at}"):
         verify_part(tmp_path / "x", vocabulary_size=1001, eod_id=1000)
-    assert f"byte {wrong_at}" in str(caught.value)

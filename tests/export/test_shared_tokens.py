@@ -32,7 +32,7 @@ def files(folder: Path, stem: str) -> list[bytes]:
 
 
 @given(docs=documents, vocabulary_size=st.sampled_from([50_257, 65_536, 70_000]))
-def test_nanoset_n20_linked_to_a_megatron_part_equals_one_that_was_written(tmp_path_factory, docs, vocabulary_size):
+def test_nanoset_linked_to_a_megatron_part_equals_one_that_was_written(tmp_path_factory, docs, vocabulary_size):
     folder = tmp_path_factory.mktemp("shared")
     written, linked = write_both(folder, docs, vocabulary_size)
     assert linked == written

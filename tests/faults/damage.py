@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
+from corpusmill.builds.graph import open_build
+from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
 from corpusmill.errors import CorpusmillError
-from corpusmill.ledger import RECEIPT_NAME, read_receipt
-from corpusmill.stages.graph import open_build
-from corpusmill.verify.verification import verify_build
+from corpusmill.inspect.verify.verification import verify_build
 
 
 def flipped(data: bytes, rng: random.Random) -> tuple[bytes, bytes]:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from corpusmill.builds.local import build_dataset
+from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.errors import CorpusmillError
-from corpusmill.ledger import RECEIPT_NAME
 from corpusmill.storage import open_store
 from tests.faults.damage import findings_of, flipped, ran_since, same_receipt
 from tests.faults.planted_builds import REMOVE, dataset, delivered, make_small, write_sources

@@ -9,9 +9,12 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import corpusmill
 from corpusmill.engine.graph import Graph
+from corpusmill.engine.stage import Schedule, Shown, Stage
+from corpusmill.engine.work import EveryTime, Work
 
 
 def import_everything() -> None:
@@ -67,14 +70,18 @@ def _change_extended(module: ModuleType, before: dict[str, object]) -> None:
                 setattr(old, attribute, value)
 
 
+def _renewed(value: Any, changed: dict[int, object]) -> Any:
+    """A stage, or what it holds, with the new functions."""
+    if isinstance(value, Stage | Work | EveryTime | Schedule | Shown):
+        return replace(value, **{name: _renewed(item, changed) for name, item in vars(value).items()})
+    return changed.get(id(value), value) if callable(value) else value
+
+
 def _renew_graph(module: ModuleType, changed: dict[int, object]) -> None:
     """Stages hold functions of several modules, and the graph holds stages."""
-    old = import_module("corpusmill.stages.graph").GRAPH
+    old = import_module("corpusmill.builds.graph").GRAPH
     renewed = Graph(
-        module.STAGE
-        if module.__name__ == f"corpusmill.stages.{stage.name}"
-        else replace(stage, **{name: changed[id(value)] for name, value in vars(stage).items() if id(value) in changed})
-        for stage in old
+        module.STAGE if module.__name__.endswith(f".stages.{stage.name}") else _renewed(stage, changed) for stage in old
     )
     for other in [module for name, module in sys.modules.items() if name.startswith("corpusmill.")]:
         if getattr(other, "GRAPH", None) is old:

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.errors import BalanceError, CorpusmillError
-from corpusmill.stages.graph import open_build
-from corpusmill.verify.verification import verify_build
+from corpusmill.errors import CorpusmillError
+from corpusmill.inspect.verify.verification import verify_build
 from tests.servers import ACCESS_KEY, SECRET_KEY, rclone_s3
 from tests.system.corpus import configuration, make_documents
 
@@ -192,11 +192,11 @@ def make_small(*, grouped: bool = False) -> None:
     """Batches and blocks of a few KiB, so that no loop goes round once only; `grouped`: few export units of several
     files. No byte depends on them.
     """
-    for module in ("shuffle.scatter", "shuffle.gather", "stages.export"):
+    for module in ("shuffle.scatter", "shuffle.gather", "export.formats.base", "export.formats.numpy_shards"):
         importlib.import_module(f"corpusmill.{module}").BATCH_TOKENS = BATCH_TOKENS
-    importlib.import_module("corpusmill.sources.plan").SMALLEST_PART_BYTES = 1
+    importlib.import_module("corpusmill.engine.plan").SMALLEST_PART_BYTES = 1
     if not grouped:
-        importlib.import_module("corpusmill.stages.layout").UNIT_BYTES = 1
+        importlib.import_module("corpusmill.export.stages.layout").UNIT_BYTES = 1
     for module, function in (("documents.jsonl", "read_documents"), ("dedup.writeback", "write_back_file")):
         getattr(importlib.import_module(f"corpusmill.{module}"), function).__kwdefaults__["block_bytes"] = BLOCK_BYTES
     s3 = importlib.import_module("corpusmill.storage.s3")
@@ -218,12 +218,13 @@ def delivered(root: Path) -> dict[str, str]:
 
 
 def account_or_error(error: BaseException) -> str:
-    """What ended a build, without its numbers: an account by stage and name, or an error by class and sentence."""
-    what = error.what if isinstance(error, CorpusmillError) else str(error)
-    if isinstance(error, BalanceError) and (unit := re.match(r"(\w+) \S+ does not balance", what)):
-        names = [str(name) for name, value in error.details if " = " in str(value)]
-        return f"account: {unit[1]}, {'; '.join(dict.fromkeys(names))}"
-    return re.sub(r"\d[\d,]*", "n", f"{type(error).__name__}: {what.splitlines()[0] if what else ''}")[:120]
+    """What ended a build, without its numbers: an account by stage and name, an error's code, or another error."""
+    if not isinstance(error, CorpusmillError):
+        return re.sub(r"\d[\d,]*", "n", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")[:120]
+    if error.code != "step.unbalanced":
+        return f"error[{error.code}]"
+    names = [str(name) for name, value in error.details if " = " in str(value)]
+    return f"account: {error.what.split()[0]}, {'; '.join(dict.fromkeys(names))}"
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.engine.running import RunnableBuild
-from corpusmill.stages.graph import open_build
+from corpusmill.inspect.verify.verification import verify_build
 from corpusmill.storage import open_store
-from corpusmill.verify.verification import verify_build
 from tests.faults.fault import Fault
 from tests.faults.mutation import mutate
 from tests.faults.planted_builds import (

@@ -175,11 +175,19 @@ class FaultyProxy:
         client.end_headers()
         if client.command == "HEAD":
             return
-        if kind == "truncated" and content:
+        if kind == "truncated":
+            self._truncate(client, content, place)
+            return
+        client.wfile.write(content[self._dripped(client, content) :])
+
+    def _truncate(self, client: BaseHTTPRequestHandler, content: bytes, place: int) -> None:
+        if content:
             client.wfile.write(content[: place % len(content)])
             self._cut(client)
             return
-        client.wfile.write(content[self._dripped(client, content) :])
+        with self._lock:  # of a redirect, say, nobody can tell
+            self.left += 1
+            self.dealt["truncated"] -= 1
 
     def _dripped(self, client: BaseHTTPRequestHandler, content: bytes) -> int:
         """How many bytes of a body have been written one by one."""

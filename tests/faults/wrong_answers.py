@@ -22,14 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from corpusmill.builds.plan import plan_dataset
+from corpusmill.builds import plan as planning
+from corpusmill.builds.graph import open_build
 from corpusmill.config import check_config
 from corpusmill.documents.text_shard import open_text_shard
+from corpusmill.engine import plan
 from corpusmill.engine.build import Build
 from corpusmill.errors import CorpusmillError
-from corpusmill.sources import plan
-from corpusmill.stages import tokenize
-from corpusmill.stages.graph import open_build
 from corpusmill.storage import open_store, retries, transfers
 from tests.faults.proxy import LIES, FaultyProxy
 from tests.gcs_front import GcsFront
@@ -117,14 +116,14 @@ def stores(s3: str, gcs: str) -> Iterator[tuple[dict[str, Far], Documents]]:
 @contextmanager
 def small_sizes() -> Iterator[None]:
     """Windows and parts of a few KiB, no pauses between retries, and no tokenizer: nothing is tokenized here."""
-    kept = retries.POLICY, transfers.PART_BYTES, plan.SMALLEST_PART_BYTES, tokenize.locked
+    kept = retries.POLICY, transfers.PART_BYTES, plan.SMALLEST_PART_BYTES, planning.locked
     retries.POLICY = retries.RetryPolicy(attempts=5, first_pause_seconds=0.0)
     transfers.PART_BYTES, plan.SMALLEST_PART_BYTES = WINDOW_BYTES, WINDOW_BYTES
-    tokenize.locked = lambda config: config
+    planning.locked = lambda config: config
     try:
         yield
     finally:
-        retries.POLICY, transfers.PART_BYTES, plan.SMALLEST_PART_BYTES, tokenize.locked = kept
+        retries.POLICY, transfers.PART_BYTES, plan.SMALLEST_PART_BYTES, planning.locked = kept
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def read_through(far: Far, seed: int, documents: Documents, work: Path) -> Round
             )
         without_checksum = 0
         try:
-            build = open_build(_tried(lambda: plan_dataset(config)))
+            build = open_build(_tried(lambda: planning.plan_dataset(config)))
             end = "right" if _documents(build) == documents else "wrong"
             without_checksum = sum(receipt.traffic["without_checksum"] for receipt in build.receipts("download"))
         except CorpusmillError:

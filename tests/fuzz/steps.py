@@ -1,6 +1,6 @@
 """Receipts, text shards and token shards, changed: read, or refused in our words; a receipt says the same or nothing.
 
-Damage of shards is for the digests of their steps to find (pipeline/ledger/blocks.py); here nothing may be read outside
+Damage of shards is for the digests of their steps to find (engine/ledger/blocks.py); here nothing may be read outside
 of their files, and whoever is given one from elsewhere gets no traceback.
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 
 from corpusmill.documents.jsonl import read_documents
 from corpusmill.documents.text_shard import TextShardWriter, open_text_shard
+from corpusmill.engine.ledger import Outcome, Step, read_receipt, run_once
 from corpusmill.errors import CorruptDataError
-from corpusmill.ledger import Outcome, Step, read_receipt, run_once
 from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
 from tests.fuzz.files import CONTENT
 from tests.fuzz.target import Target, changed, packed, unpacked

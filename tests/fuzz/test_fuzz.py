@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.errors import CorruptDataError
 from tests.fuzz import files, steps, texts
 from tests.fuzz.answers import answers_of
 from tests.fuzz.fuzzer import CASES, fault_of, fuzz
 from tests.fuzz.target import Target, packed, unpacked
 from tests.gcs_front import GcsFront
+from tests.raising import raises
 from tests.servers import Server
 
 TARGETS = {target.name: target for target in (*texts.TARGETS, *files.TARGETS, *steps.TARGETS)}
@@ -86,5 +86,5 @@ def test_fuzz_oracle_of_gzip_is_no_mirror_of_ours(monkeypatch) -> None:
 def test_token_shard_that_names_another_type_is_refused(tmp_path: Path) -> None:
     for name, content in steps._token_shard_seed().items():
         (tmp_path / name).write_bytes(content.replace(b'"uint16"', b'"object"'))
-    with pytest.raises(CorruptDataError, match="disagree"):
+    with raises("token_shard.files_disagree"):
         steps.open_token_shard(tmp_path)

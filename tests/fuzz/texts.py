@@ -7,15 +7,15 @@ import random
 from typing import Any
 
 from corpusmill.config import EXAMPLE, DatasetConfig, parse_config
+from corpusmill.config.form import FIELDS, config_from_form, form_from_config
 from corpusmill.errors import ConfigError
-from corpusmill.form import FIELDS, config_from_form, form_from_config
+from tests.config.test_config import MINIMAL
+from tests.config.test_odd_configurations import ODD_SCALARS, ODD_TEXTS
 from tests.documents.json_lines import BROKEN_LINES, OTHER_KEYS, OTHER_VALUES
 from tests.documents.test_jsonl_oracle import changed as changed_line
 from tests.documents.test_jsonl_oracle import require_as_json_reads
 from tests.fuzz.target import Target, changed
 from tests.system.corpus import lines_of, make_documents
-from tests.test_config import MINIMAL
-from tests.test_odd_configurations import ODD_SCALARS, ODD_TEXTS
 
 LINES = 100  # of an input
 LONGEST_ERROR = 20_000
@@ -96,17 +96,11 @@ def _refused(error: ConfigError, where: str) -> str:
 
 
 def _require_same_again(config: DatasetConfig) -> None:
-    """A plan keeps the configuration as JSON, and a form shows it; to the form an empty text is none."""
+    """A plan keeps the configuration as JSON, and a form shows it."""
     kept = json.loads(json.dumps(config.model_dump(mode="json", exclude_none=True)))
     assert DatasetConfig.model_validate(kept).model_dump(mode="json", exclude_none=True) == kept
-    shown = _said(form_from_config(config))
-    assert _said(form_from_config(config_from_form(shown))) == shown
-
-
-def _said(values: dict[str, Any]) -> dict[str, Any]:
-    """A form's fields that say something, as they come back from a browser."""
-    sent: dict[str, Any] = json.loads(json.dumps(values))
-    return {name: value for name, value in sent.items() if value is not None and value not in ("", [], {})}
+    shown = json.loads(json.dumps(form_from_config(config)))  # as it comes back from a browser
+    assert config_from_form(shown, reserved=config) == config.model_copy(update={"dag": None})
 
 
 def _draw_form(rng: random.Random) -> bytes:

@@ -1,10 +1,10 @@
-"""Content sums as pipeline/content_kernels.py defines them: plain Python, a token and a byte at a time."""
+"""Content sums as corpusmill/kernels/content_kernels.py defines them: plain Python, a token and a byte at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from corpusmill.content import ContentSum
+from corpusmill.kernels.content import ContentSum
 
 MASK = (1 << 64) - 1
 

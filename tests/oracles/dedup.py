@@ -87,6 +87,11 @@ def suffix_array(text: bytes) -> list[int]:
     return sorted(range(len(text)), key=lambda start: text[start:])
 
 
+def pointers(table: bytes, width: int) -> list[int]:
+    """The numbers of `width` bytes, little-endian, of a table."""
+    return [int.from_bytes(table[at : at + width], "little") for at in range(0, len(table), width)]
+
+
 def join_spans(ranges: Sequence[tuple[int, int]], share: float) -> list[tuple[int, int]]:
     """Fuzzy removal in one document: joined from the left while enough is covered, the same from the right, united."""
 

@@ -1,4 +1,4 @@
-"""Obviously right versions of what `pipeline/documents` and the writeback do, on whole files in memory."""
+"""Obviously right versions of what `corpusmill/documents` and the writeback do, on whole files in memory."""
 
 from __future__ import annotations
 

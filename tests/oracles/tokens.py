@@ -1,4 +1,4 @@
-"""Obviously right versions of what pipeline/tokens and pipeline/shuffle do with arrays."""
+"""Obviously right versions of what corpusmill/tokens and corpusmill/shuffle do with arrays."""
 
 from __future__ import annotations
 

@@ -186,7 +186,9 @@ def hostile(name: str) -> BuildSummary:
     """`name` in every place that takes text from outside."""
     base = usual()
     flow = Flow(into=3, out=3, lost={name: 1}, gained={name + "2": 1})
-    stage = base.stages[1].model_copy(update={"stage": name, "unit": name, "documents": flow, "tokens": flow})
+    stage = base.stages[1].model_copy(
+        update={"stage": name, "step": name, "unit": name, "documents": flow, "tokens": flow}
+    )
     assert base.duplicates
     return base.model_copy(
         update={

@@ -118,7 +118,7 @@ def test_render_html_text_colours_reach_wcag_aa_contrast_in_both_schemes() -> No
         assert contrast(palette["soft"], palette["paper"]) >= 4.5
 
 
-def test_render_html_estimate_stands_beside_what_came_out() -> None:
+def test_render_html_estimate_is_shown_beside_what_came_out() -> None:
     estimate = (
         EstimatedFigure(name="tokens", unit="tokens", estimated=1_000_000, actual=1_050_000, low=900_000, high=1e6),
         EstimatedFigure(name="duplicate text", unit="share", estimated=0.1, actual=0.133, lower_bound=True),
@@ -142,7 +142,7 @@ def test_render_html_requests_stand_with_their_stage_and_repeated_tokens_in_the_
     assert not re.search(r"of them retries|repeated tokens", Page(render_html(usual)).text)
 
 
-def test_render_html_failed_check_stands_first_and_says_what_is_missing() -> None:
+def test_render_html_failed_check_comes_first_and_says_what_is_missing() -> None:
     text = Page(render_html(examples.broken())).text
     assert "does not balance" in text
     assert "11 of 12 accounts in balance" in text

@@ -40,7 +40,7 @@ def test_power_bars_two_series_share_a_scale_and_the_second_is_narrower() -> Non
     assert float(after["width"]) < float(before["width"])
 
 
-def test_power_bars_zero_bin_stands_left_of_one_and_is_named_zero() -> None:
+def test_power_bars_zero_bin_is_left_of_one_and_is_named_zero() -> None:
     page = drawn([Bars("documents", "before", {-1: 5, 0: 5, 3: 5})])
     xs = [float(bar["x"]) for bar in page.all("rect", "before")]
     assert xs == sorted(xs)

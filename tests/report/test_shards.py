@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from corpusmill.errors import CorruptDataError
 from corpusmill.report.facts import to_json
 from corpusmill.report.shards import (
     ShardRow,
@@ -14,6 +13,7 @@ from corpusmill.report.shards import (
     shards_from_json,
     step_name,
 )
+from tests.raising import raises
 
 STEPS = {
     "index": StepFacts({"lines": 10, "documents_out": 8, "text_bytes_out": 400}, "aa", 1.5),
@@ -50,5 +50,5 @@ def test_shards_to_json_read_back_is_equal() -> None:
 
 
 def test_shards_from_json_other_text_is_refused_with_words() -> None:
-    with pytest.raises(CorruptDataError, match="table of shards"):
+    with raises("report.not_readable", "table of shards"):
         shards_from_json(b"{}, what?")

@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from corpusmill.report.step_rows import step_rows
 from corpusmill.report.summary import BuildSummary
 from corpusmill.report.terminal import from_here, print_summary
 from tests.report import example_summaries as examples
@@ -39,10 +40,10 @@ def printed(summary: BuildSummary, width: int, *, colour: bool = False) -> str:
 def test_print_summary_any_build_at_any_width_keeps_every_row_of_a_table_whole(name: str, width: int) -> None:
     summary = EXAMPLES[name]
     lines = printed(summary, width).splitlines()
-    tables = [table_below(lines, "Stage "), table_below(lines, "Format ")]
+    tables = [table_below(lines, "Step "), table_below(lines, "Format ")]
     assert all(cell_len(line) <= width for table in tables for line in table)
     named = [[line for line in table if not line.startswith(" ")] for table in tables]
-    wanted = [[stage.stage for stage in summary.stages], [export.format for export in summary.exports]]
+    wanted = [[step.stage for step, _ in step_rows(summary.stages)], [export.format for export in summary.exports]]
     for rows, names in zip(named, wanted, strict=True):
         assert [row[:3] for row in rows] == [name[:3] for name in names]
         assert all(row.strip()[-1] in "0123456789\N{EN DASH}BKMT" for row in rows)
@@ -61,8 +62,8 @@ def test_print_summary_at_eighty_columns_shortens_no_figure(name: str) -> None:
     assert "…" not in printed(EXAMPLES[name], 80)
 
 
-def test_print_summary_stage_shows_what_went_in_above_what_came_out() -> None:
-    into, out = table_below(printed(examples.usual(), 80).splitlines(), "Stage ")[1:3]
+def test_print_summary_step_shows_what_went_in_above_what_came_out() -> None:
+    into, out = table_below(printed(examples.usual(), 80).splitlines(), "Step ")[1:3]
     assert into.split() == ["index", "19", "17", "1,234,567", "4.30", "GiB", "38.8", "s", "119.0", "393", "MiB"]
     assert out.split() == ["1,233,364", "4.25", "GiB"]
 
@@ -70,9 +71,9 @@ def test_print_summary_stage_shows_what_went_in_above_what_came_out() -> None:
 def test_print_summary_says_how_much_was_reused_right_below_the_verdict() -> None:
     usual = examples.usual()
     reused, done = (sum(getattr(stage, name) for stage in usual.stages) for name in ("units_reused", "units_done"))
-    assert printed(usual, 80).splitlines()[1] == f"reused {reused} of {done} steps; {done - reused} ran"
+    assert printed(usual, 80).splitlines()[1] == f"reused {reused} of {done} units of work; {done - reused} ran"
     fresh = [stage.model_copy(update={"units_reused": 0}) for stage in usual.stages]
-    assert "reused" not in printed(usual.model_copy(update={"stages": tuple(fresh)}), 80).partition("Stage")[0]
+    assert "reused" not in printed(usual.model_copy(update={"stages": tuple(fresh)}), 80).partition("Step ")[0]
 
 
 def test_place_below_the_current_folder_is_printed_relative_to_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from corpusmill.builds.chain import STEP_OF, STEPS
 from corpusmill.report.content import (
     DuplicateSummary,
     LengthSummary,
@@ -73,6 +74,7 @@ def stage(
     """A finished stage; `seconds` of work and on the clock."""
     return StageSummary(
         stage=name,
+        step=STEP_OF.get(name, name),
         unit=unit,
         units_total=units,
         units_done=units,
@@ -111,6 +113,7 @@ def usual() -> BuildSummary:
         configuration=CONFIGURATION,
         source_files=48,
         source_bytes=1_402_118_220,
+        titles={name: step.title for name, step in STEPS.items()},
         stages=(
             stage("download", 19, "shard", (21.2, 11.1), 1_402_118_220, 61_000_000, reused=17),
             stage(

@@ -29,7 +29,7 @@ MIX = "mix --budget-tokens 20K --sequence-tokens 16"
 COMMANDS = {
     "dedup-remove": f"{DEDUP} dedup-remove --drop-empty",
     "dedup-annotate": f"{DEDUP} dedup-annotate --mode annotate --keep every_string",
-    "dedup-fuzzy": f"{DEDUP} dedup-fuzzy --fuzzy-share 0.5 --method suffix_array --text-field body",
+    "dedup-fuzzy": f"{DEDUP} dedup-fuzzy --fuzzy-share 0.5 --text-field body",
     "dedup-replace": f"{DEDUP} dedup-replace --mode annotate --annotate-key score --replace-existing",
     "ngrams": "infini-gram clean --output ngrams --unigram --shard-bytes 6000 --workers 1",
     "shuffle-text": f"shuffle-text {TEXT} --output shuffle-text/lines.jsonl.zst {SHUFFLE}",

@@ -81,7 +81,6 @@ REFUSED: Apart = [
     ("dedup.mode", ["none", "annotate"], "dedup.drop_empty", [True]),
     ("dedup.keep", ["every_string"], "dedup.fuzzy_share", given("dedup.fuzzy_share")),
     ("dedup.annotate_key", ["score"], "dedup.replace_existing", [False]),  # every document has a score
-    ("index.method", ["anchors"], "index.unigram", [True]),
     ("tokenizer.file", [RANKED], "tokenizer.engine", ["tokenizers"]),
     ("tokenizer.file", [DESCRIBED], "tokenizer.engine", ["tiktoken"]),
     ("tokenizer.file", [DESCRIBED], "tokenizer.parse_special", [True]),  # its decoder adds spaces around special tokens
@@ -107,7 +106,6 @@ WITHOUT_MEANING: Apart = [
     ("formats", without("megatron", "nanoset"), "exports.sample_documents", None),
     ("framing.empty_documents", ["boundary"], "exports.numpy.", None),
     ("framing.empty_documents", ["boundary"], "exports.nanoset.", None),
-    ("dedup.mode", ["none"], "index.", None),
     *(("dedup.mode", ["none"], f"dedup.{key}", None) for key in ("minimum", "keep", "fuzzy", "writeback", "memory")),
     *(("dedup.mode", ["none", "remove"], f"dedup.{key}", None) for key in ("annotate_key", "replace_existing")),
     ("dedup.mode", ["none", "annotate"], "dedup.drop_empty", None),

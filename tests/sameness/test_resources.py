@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
-from corpusmill.errors import StorageFullError
-from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.stages.graph import open_build
+from corpusmill.engine.ledger import RECEIPT_NAME
 from tests.disks import enlarge, small_disk
 from tests.quick import quick
+from tests.raising import raises
 from tests.sameness.digests import prepared
 from tests.sameness.family import CHANGES_NO_BYTE
 from tests.search.folders import delivered, rooted
@@ -147,7 +147,7 @@ def require_same(usual: tuple[Path, Files, dict[str, Files]], actual: tuple[File
 
 
 @pytest.mark.parametrize("name", quick([*SETTINGS, *LIMITS], 4))
-def test_setting_that_is_a_resource_changes_no_byte(usual, name: str) -> None:
+def test_setting_j14_that_is_a_resource_changes_no_byte(usual, name: str) -> None:
     root = usual[0] / name
     require_same(usual, build(root, settings_with((SETTINGS | LIMITS)[name])))
 
@@ -165,7 +165,7 @@ def test_destination_that_was_full_holds_the_same_bytes_after_a_second_run(usual
     with rooted(root), small_disk(root / "outputs", mebibytes=1) as disk:
         plan_receipt = plan_dataset(config)
         (disk / "ballast").write_bytes(bytes((1 << 20) - (16 << 10)))
-        with pytest.raises(StorageFullError, match="no space left at the destination"):
+        with raises("destination.disk_full"):
             run_build(plan_receipt, workers=1, until="upload")
         assert not list(disk.rglob("dataset.json"))
         (disk / "ballast").unlink()

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from corpusmill.config import DatasetConfig
+from corpusmill.config.base import Section
 from corpusmill.errors import ConfigError
-from corpusmill.section import Section
 from tests.sameness.commands import COMMANDS, command_digests
 from tests.sameness.corpus import DESCRIBED, RANKED
 from tests.sameness.covering import Row, allowed_pairs, covering_rows

@@ -14,14 +14,15 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from corpusmill.builds.chain import STEP_OF
+from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.reprocess import ask_for_shard
 from corpusmill.engine.garbage import find_garbage, remove_garbage
+from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.engine.preview import preview, render_preview
 from corpusmill.errors import CorpusmillError
-from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.stages.graph import GRAPH
 from tests.search import beside
 from tests.search.compared import Compared
 from tests.search.folders import build_killed, built, delivered, planned, rooted
@@ -188,7 +189,7 @@ class LongLivedFolder(Compared):
                 plan_receipt = plan_dataset(self.config(wanted))
                 if until != "plan":
                     run_build(plan_receipt, workers=1, until=until)
-                render_preview(preview(planned(self.root, self.config())))
+                render_preview(preview(planned(self.root, self.config())), STEP_OF)
             except CorpusmillError:
                 self.seen["stopped by an error"] += 1
         self.count("stop early")

@@ -17,18 +17,18 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset, run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
 from corpusmill.errors import CorpusmillError
-from corpusmill.stages.graph import open_build
-from corpusmill.verify import render, verify_build
+from corpusmill.inspect.verify import render, verify_build
 from tests.search.beside import STEPS, WORDS
 
 SMALL = {  # so that sources of a few kilobytes meet every limit
-    "corpusmill.sources.plan.SMALLEST_PART_BYTES": 200,
-    "corpusmill.stages.layout.UNIT_BYTES": 2000,
+    "corpusmill.engine.plan.SMALLEST_PART_BYTES": 200,
+    "corpusmill.export.stages.layout.UNIT_BYTES": 2000,
 }
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 LONGEST_BUILD_SECONDS = 60
@@ -168,7 +168,7 @@ def _without_steps() -> dict[str, ModuleType]:
 def _forget_vocabularies() -> None:
     """Empty every cache of the rooms that read one."""
     for name, module in list(sys.modules.items()):
-        if name.startswith(("corpusmill.tokens", "corpusmill.stages")):
+        if name.startswith(("corpusmill.tokens", "corpusmill.upload")):
             for var in list(vars(module).values()):
                 if callable(getattr(var, "cache_clear", None)):
                     var.cache_clear()

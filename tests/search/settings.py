@@ -51,8 +51,6 @@ VALUES: dict[str, list[Any]] = {
     "dedup.drop_empty": [True, False],
     "dedup.writeback": [True, False],
     "dedup.memory": ["1GiB", "64MiB"],
-    "index.method": ["anchors", "suffix_array"],
-    "index.unigram": [True, False],
     "tokenizer.engine": ["gigatoken", "tiktoken"],
     "tokenizer.pattern": ["cl100k_base", "r50k_base", r"[a-z]+|[^a-z]+"],
     "tokenizer.batch_bytes": [64, "2MiB"],

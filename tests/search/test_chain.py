@@ -194,9 +194,8 @@ def test_build_that_forgets_annotates_or_empties_documents_is_the_oracles(
 PAGE = ('{"id": 1, "text": "%s"}' % ("the water and the stone " * 3),)
 
 
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 @pytest.mark.parametrize("order", ["random", "source"])
 @pytest.mark.parametrize("copies", [1, 9])
-def test_build_of_equal_documents_and_of_one_document_is_the_oracles(method: str, order: str, copies: int) -> None:
-    wanted = [("index.method", method), ("shuffle.order", order)]
+def test_build_of_equal_documents_and_of_one_document_is_the_oracles(order: str, copies: int) -> None:
+    wanted = [("shuffle.order", order)]
     assert equals_oracle({"a.jsonl": Source(PAGE * copies), "z.jsonl.gz": Source(PAGE * (copies - 1))}, wanted)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.engine.build import Build
 from corpusmill.errors import CorpusmillError
-from corpusmill.stages.graph import GRAPH, open_build
 from tests.quick import quick
 from tests.search.folders import Result, built, built_from_scratch, delivered, rooted, small_limits
 from tests.search.settings import changed, configuration, first_settings

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.datasets.dataset import open_dataset
 from corpusmill.errors import PermanentError
-from tests.mixture.datasets import VOCABULARY
+from corpusmill.inspect.datasets.dataset import open_dataset
 from tests.oracles import damaged_indexes, export
 from tests.search.compared import MEMORY
 from tests.system.described import sha256_of
+from tests.training.mixture.datasets import VOCABULARY
 
 EOD = 50_256
 STEPS = [-(2**63), -(2**31), -3, -2, -1, 1, 2, 3, 2**31, 2**63 - 1]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.content import ContentSum
-from corpusmill.content_kernels import records_sum
-from corpusmill.epochs import MOST_EPOCHS, epochs_of, parse_amount
+from corpusmill.config.epochs import MOST_EPOCHS, epochs_of, parse_amount
+from corpusmill.kernels.content import ContentSum
+from corpusmill.kernels.content_kernels import records_sum
 from corpusmill.shuffle import budget
 from corpusmill.shuffle.budget import Documents, difference_of, draw_documents, share_out, shown_documents
 from corpusmill.tokens.token_shard import TokenShard
@@ -108,15 +108,15 @@ def test_shown_documents_any_shares_are_those_of_every_epoch_in_order(files, see
         sizes = np.array([lengths[ordinal] for ordinal in ordinals], np.uint64)
         return records_sum(whole, sizes, 7, np.array(ordinals, np.uint64))
 
-    apart = difference_of(shard, as_shown, 7)
+    difference = difference_of(shard, as_shown, 7)
     everything = list(range(len(lengths)))
     left_out = [item for item in everything if item not in expected]
-    assert apart.left_out == (
+    assert difference.left_out == (
         sum(lengths[item] for item in left_out), len(left_out), sum(not lengths[item] for item in left_out)
     )  # fmt: skip
-    assert apart.left_out_content == content(left_out)
-    assert content(everything) + apart.again_content == content(expected) + apart.left_out_content
-    assert len(everything) + apart.again.documents == len(expected) + apart.left_out.documents
+    assert difference.left_out_content == content(left_out)
+    assert content(everything) + difference.again_content == content(expected) + difference.left_out_content
+    assert len(everything) + difference.again.documents == len(expected) + difference.left_out.documents
 
 
 @pytest.mark.parametrize(

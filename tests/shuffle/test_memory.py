@@ -38,11 +38,11 @@ print(json.dumps([records, (kibibytes()["VmHWM"] - libraries) * 1024]))
 """
 
 
-def test_shuffle_t31_scattered_tokens_of_a_mapped_shard_leave_this_processs_memory(tmp_path) -> None:
+def test_shuffle_scattered_tokens_of_a_mapped_shard_leave_this_processs_memory(tmp_path) -> None:
     """All of the process's pages of the file, however the array was made from its mapping."""
     import numpy as np
 
-    from corpusmill.slices import release_pages
+    from corpusmill.kernels.slices import release_pages
     from corpusmill.tokens.token_shard import open_token_shard
 
     tokens = np.ones(16 << 20, "<u4")
@@ -67,7 +67,7 @@ def mapped_bytes() -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["random", "source"])
-def test_shuffle_t31_gathering_process_stays_within_its_budget(tmp_path, order) -> None:
+def test_shuffle_gathering_process_stays_within_its_budget(tmp_path, order) -> None:
     """The original holds as many cells as it has threads; here a process's peak, as the kernel counts it, is capped."""
     import numpy as np
 

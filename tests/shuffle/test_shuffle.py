@@ -155,7 +155,7 @@ def test_shuffle_any_number_of_cells_gives_the_same_order(tmp_path, kind: str) -
     assert all(item == actual[0] for item in actual)
 
 
-def test_shuffle_n13_shards_of_equal_size_have_orders_of_their_own() -> None:
+def test_shuffle_shards_of_equal_size_have_orders_of_their_own() -> None:
     """datatrove copies one generator into every rank: ranks of as many documents get the same permutation."""
     orders = [np.argsort(draw_placements(7, "documents", shard, 50, 4)[1]).tolist() for shard in range(4)]
     assert len({tuple(order) for order in orders}) == 4

@@ -164,24 +164,24 @@ def test_batch_answers_with_a_list_or_with_reasons() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "shown"),
     [
         ([True], "1 answers"),
         ([True] * 4, "4 answers"),
         ("xyz", "a str"),
         (None, "a NoneType"),
         (iter([1, 2, 3]), "iterator"),
-        (Reasons(("a",), np.array([0, 2, 1])), "codes are invalid"),
-        (Reasons(("a",), np.array([0, -1, 1])), "codes are invalid"),
-        (Reasons(("a",), np.array([0, 1])), "codes are invalid"),
-        (Reasons(("a",), np.array([0.0, 1.0, 1.0])), "codes are invalid"),
-        (Reasons(("a\n",), np.array([0, 1, 1])), "reasons are invalid"),
+        (Reasons(("a",), np.array([0, 2, 1])), "custom_step.codes_invalid"),
+        (Reasons(("a",), np.array([0, -1, 1])), "custom_step.codes_invalid"),
+        (Reasons(("a",), np.array([0, 1])), "custom_step.codes_invalid"),
+        (Reasons(("a",), np.array([0.0, 1.0, 1.0])), "custom_step.codes_invalid"),
+        (Reasons(("a\n",), np.array([0, 1, 1])), "custom_step.reasons_invalid"),
     ],
 )
-def test_batch_without_an_answer_for_each_document_fails(given: Any, message: str) -> None:
+def test_batch_without_an_answer_for_each_document_fails(given: Any, shown: str) -> None:
     with pytest.raises(StepError) as caught:
         in_batches(given, "x", "y", "z", on_error="drop")
-    assert message in str(caught.value)
+    assert shown in str(caught.value)
 
 
 def test_batch_that_raises_is_asked_singly_so_that_the_document_is_named() -> None:

@@ -18,23 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.steps import decisions
-from corpusmill.steps.conditions import read_condition
+from corpusmill.steps.conditions import Condition, read_condition
 from corpusmill.steps.decisions import (
     DECISION_ENDINGS,
     RECORD,
-    Decided,
     DecisionError,
     Sorted,
-    key_of_id,
-    key_of_line,
+    key_of,
     place_of_row,
     read_decisions,
     write_sorted,
 )
 from corpusmill.storage import list_sources
+from tests.raising import raises
 
-BY_ID = Decided(("id",), read_condition("score >= 0.5"))
-BY_LINE = Decided(("file", "line"), read_condition("score >= 0.5"))
+Decided = tuple[tuple[str, ...], Condition]
+
+BY_ID: Decided = ("id",), read_condition("score >= 0.5")
+BY_LINE: Decided = ("file", "line"), read_condition("score >= 0.5")
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -58,15 +59,16 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 def read(folder: Path, decided: Decided) -> list[tuple[str, int, int]]:
     """(file, row, keep) of every decision in a folder, in order."""
     files = list_sources([str(folder)], DECISION_ENDINGS)
-    records = np.concatenate([np.empty(0, RECORD), *read_decisions(files, None, decided, folder)])
     names = [file.name for file in files]
+    records = np.concatenate([np.empty(0, RECORD), *read_decisions(files, None, *decided, folder)])
     return [(*place_of_row(int(row["row"]), names), int(row["keep"])) for row in records]
 
 
-def error_of(folder: Path, decided: Decided) -> DecisionError:
+def error_of(folder: Path, decided: Decided) -> dict[str, str]:
     with pytest.raises(DecisionError) as caught:
         read(folder, decided)
-    return caught.value
+    assert "secret" not in str(caught.value)
+    return {"code": caught.value.code, **dict(caught.value.details)}
 
 
 @pytest.mark.parametrize("ending", DECISION_ENDINGS)
@@ -83,8 +85,8 @@ def test_integers_are_ids_as_documents_have_them(tmp_path: Path) -> None:
     write(tmp_path / "one.jsonl", [{"id": 7, "score": 1}])
     (tmp_path / "sorted").mkdir()
     files = list_sources([str(tmp_path / "one.jsonl")], DECISION_ENDINGS)
-    write_sorted(read_decisions(files, None, BY_ID, tmp_path), tmp_path / "sorted", ["one.jsonl"])
-    assert Sorted(tmp_path / "sorted").find([key_of_id("7"), key_of_id("8")]).tolist() == [0, -1]
+    write_sorted(read_decisions(files, None, *BY_ID, tmp_path), tmp_path / "sorted", ["one.jsonl"])
+    assert Sorted(tmp_path / "sorted").find([key_of("7"), key_of("8")]).tolist() == [0, -1]
 
 
 GOOD = {"id": "a", "file": "f", "line": 1, "score": 1}
@@ -93,17 +95,28 @@ GOOD = {"id": "a", "file": "f", "line": 1, "score": 1}
 @pytest.mark.parametrize(
     ("rows", "decided", "message"),
     [
-        ([GOOD, {"id": "b"}], BY_ID, "lacks a column"),
-        ([GOOD, {"score": 1}], BY_ID, "no key"),
-        ([GOOD, {"id": None, "score": 1}], BY_ID, "no key"),
-        ([GOOD, {"id": "", "score": 1}], BY_ID, "no key"),
-        ([GOOD, {"id": 1.5, "score": 1}], BY_ID, "no key"),
-        ([GOOD, {"id": True, "score": 1}], BY_ID, "no key"),
+        ([GOOD, {"id": "b"}], BY_ID, "no value in score"),
+        ([GOOD, {"score": 1}], BY_ID, "decisions.no_key"),
+        ([GOOD, {"id": None, "score": 1}], BY_ID, "decisions.no_key"),
+        ([GOOD, {"id": "", "score": 1}], BY_ID, "decisions.no_key"),
+        ([GOOD, {"id": 1.5, "score": 1}], BY_ID, "decisions.no_key"),
+        ([GOOD, {"id": True, "score": 1}], BY_ID, "decisions.no_key"),
         ([GOOD, {"id": "b", "score": "secret"}], BY_ID, "a value of type str"),
-        ([GOOD, {"id": "b", "score": None}], BY_ID, "no value"),
-        ([GOOD, {**GOOD, "line": "1"}], BY_LINE, "no key"),
-        ([GOOD, {**GOOD, "file": 1}], BY_LINE, "no key"),
-        ([GOOD, [1, 2]], BY_ID, "cannot be read"),
+        ([GOOD, {"id": "b", "score": None}], BY_ID, "no value in score"),
+        ([GOOD, {**GOOD, "line": "1"}], BY_LINE, "decisions.no_key"),
+        ([GOOD, {**GOOD, "file": 1}], BY_LINE, "decisions.no_key"),
+        ([GOOD, {"id": [1], "score": 1}], BY_ID, "list"),
+        ([GOOD, {"id": {"a": 1}, "score": 1}], BY_ID, "dict"),
+        ([GOOD, {**GOOD, "line": 1.0}], BY_LINE, "str, float"),
+        ([GOOD, {**GOOD, "line": True}], BY_LINE, "str, bool"),
+        ([GOOD, {**GOOD, "line": None}], BY_LINE, "str, null"),
+        ([GOOD, {**GOOD, "file": None}], BY_LINE, "null, int"),
+        ([GOOD, {**GOOD, "line": 0}], BY_LINE, "line 0"),
+        ([GOOD, {**GOOD, "line": -3}], BY_LINE, "line -3"),
+        ([GOOD, [1, 2]], BY_ID, "a value of type list"),
+        ([GOOD, None], BY_ID, "null"),
+        ([GOOD, "a"], BY_ID, "a value of type str"),
+        ([GOOD, 7], BY_ID, "a value of type int"),
     ],
 )
 def test_row_that_cannot_be_used_is_named_with_its_file(
@@ -111,19 +124,36 @@ def test_row_that_cannot_be_used_is_named_with_its_file(
 ) -> None:
     write(tmp_path / "one.jsonl", rows)
     error = error_of(tmp_path, decided)
-    assert message in str(error)
-    assert (error.file, error.row) == ("one.jsonl", 2)
-    assert "secret" not in str(error)
+    assert message in f"{error['code']}: {error['got']}"
+    assert error["where"] == "one.jsonl, row 2"
+
+
+@pytest.mark.parametrize(
+    ("ids", "got"),
+    [
+        (pa.array(["a", None]), "null"),
+        (pa.array([b"a", b"b"]), "bytes"),
+        (pa.array([1.0, 2.0]), "float"),
+        (pa.array([["a"], ["b"]]), "list"),
+        (pa.array([True, False]), "bool"),
+        (pa.array([None, None]), "null"),
+    ],
+)
+def test_table_whose_ids_are_null_or_of_another_type_is_refused_by_its_row(ids: Any, got: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ids, "score": [1.0, 1.0]}), tmp_path / "one.parquet")
+    error = error_of(tmp_path, BY_ID)
+    first = 2 if ids[0].as_py() == "a" else 1
+    assert (error["where"], error["got"]) == (f"one.parquet, row {first}", got)
 
 
 @pytest.mark.parametrize(
     ("text", "row", "message"),
     [
         (b"id,score\na,1\nb\n", 2, "2 values"),
-        (b"id,score\na,1\nb,high\n", 2, "a value of type str"),
-        (b"id,points\na,1\n", 0, "lacks a column"),
-        (b"id,score,score\na,1,1\n", 0, "lacks a column"),
-        (b"", 0, "lacks a column"),
+        (b"id,score\na,1\nb,secret\n", 2, "a value of type str"),
+        (b"id,points\na,1\n", 0, "decisions.column_missing"),
+        (b"id,score,score\na,1,1\n", 0, "decisions.column_missing"),
+        (b"", 0, "decisions.column_missing"),
         (b'id,score\na,1\n"b,2\n', 2, "CSV in UTF-8"),
         (b"id,score\na\xff,1\n", 1, "CSV in UTF-8"),
     ],
@@ -132,7 +162,7 @@ def test_csv_that_cannot_be_used_is_named(text: bytes, row: int, message: str, t
     (tmp_path / "one.csv").write_bytes(text)
     error = error_of(tmp_path, BY_ID)
     assert message in str(error)
-    assert (error.file, error.row) == ("one.csv", row)
+    assert error["where"] == (f"one.csv, row {row}" if row else "one.csv")
 
 
 @pytest.mark.parametrize(
@@ -142,17 +172,15 @@ def test_empty_cell_of_csv_is_the_null_of_json_lines(keep: str, tmp_path: Path) 
     rows = [("a", "en"), ("b", None), ("c", "de")]
     (tmp_path / "one.csv").write_text("id,lang\n" + "".join(f"{key},{lang or ''}\n" for key, lang in rows))
     (tmp_path / "one.jsonl").write_text("".join(json.dumps({"id": key, "lang": lang}) + "\n" for key, lang in rows))
-    decided = Decided(("id",), read_condition(keep))
-    kept = [keep for *_, keep in read(tmp_path, decided)]  # of both files, one after the other
+    kept = [keep for *_, keep in read(tmp_path, (("id",), read_condition(keep)))]  # of both files, one after the other
     assert kept[:3] == kept[3:]
     assert 0 < sum(kept) < 6
 
 
 def test_empty_cell_that_is_compared_with_a_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("id,lang\na,\n")
-    error = error_of(tmp_path, Decided(("id",), read_condition("lang != 'en'")))
-    assert (error.file, error.row) == ("one.csv", 1)
-    assert "no value" in str(error)
+    error = error_of(tmp_path, (("id",), read_condition("lang != 'en'")))
+    assert (error["where"], error["got"]) == ("one.csv, row 1", "no value in lang")
 
 
 def test_table_without_a_column_is_named(tmp_path: Path) -> None:
@@ -162,11 +190,8 @@ def test_table_without_a_column_is_named(tmp_path: Path) -> None:
 
 
 def records_of(keys: list[bytes], keep: list[bool] | None = None, first: int = 1) -> np.ndarray:
-    import xxhash
-
     records = np.zeros(len(keys), RECORD)
-    pairs = np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, keys)), "<u8").reshape(-1, 2)
-    records["high"], records["low"] = pairs.T
+    records["high"], records["low"] = decisions._hashed(keys).T
     records["row"] = np.arange(first, first + len(keys))
     records["keep"] = True if keep is None else keep
     return records
@@ -181,7 +206,7 @@ def test_join_is_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, rows: dict[str, bool], asked: list[str], run: int
 ) -> None:
     folder = tmp_path_factory.mktemp("sorted")
-    keys = [key_of_id(row) for row in rows]
+    keys = [key_of(row) for row in rows]
     runs = [
         records_of(keys[at : at + run], list(rows.values())[at : at + run], at + 1) for at in range(0, len(keys), run)
     ]
@@ -189,7 +214,7 @@ def test_join_is_a_dictionary(
     assert counts == {"decisions": len(rows), "decisions_keep": sum(rows.values())}
     joined = Sorted(folder)
     wanted = [*asked, *rows]
-    actual = joined.find(map(key_of_id, wanted)).tolist()
+    actual = joined.find(map(key_of, wanted)).tolist()
     assert [place >= 0 for place in actual] == [item in rows for item in wanted]
     assert [bool(joined.keep[place]) for place in actual if place >= 0] == [
         rows[item] for item in wanted if item in rows
@@ -201,13 +226,7 @@ def test_join_is_a_dictionary(
 
 def test_keys_whose_first_halves_are_equal_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions.xxhash, "xxh3_128_digest", lambda key: b"\x07" * 8 + key.rjust(8, b"\0"))
-    records = np.zeros(3, RECORD)
-    pairs = np.frombuffer(b"".join(b"\x07" * 8 + key.rjust(8, b"\0") for key in (b"a", b"b", b"d")), "<u8").reshape(
-        -1, 2
-    )
-    records["high"], records["low"] = pairs.T
-    records["row"] = 1, 2, 3
-    write_sorted([records], tmp_path, ["one"])
+    write_sorted([records_of([b"a", b"b", b"d"])], tmp_path, ["one"])
     joined = Sorted(tmp_path)
     actual = joined.find([b"a", b"b", b"c", b"d", b"e"]).tolist()
     assert [int(joined.row[place]) if place >= 0 else 0 for place in actual] == [1, 2, 0, 3, 0]
@@ -218,14 +237,21 @@ def test_key_that_is_there_twice_names_both_rows(tmp_path: Path) -> None:
     write(tmp_path / "b.jsonl", [{"id": "z", "score": 1}, {"id": "x", "score": 1}])
     (tmp_path / "sorted").mkdir()
     files = list_sources([str(tmp_path / "*.jsonl")], DECISION_ENDINGS)
-    with pytest.raises(DecisionError) as caught:
-        write_sorted(read_decisions(files, None, BY_ID, tmp_path), tmp_path / "sorted", [file.name for file in files])
-    assert (caught.value.file, caught.value.row) == ("b.jsonl", 2)
+    with raises("decisions.document_twice") as caught:
+        write_sorted(read_decisions(files, None, *BY_ID, tmp_path), tmp_path / "sorted", [file.name for file in files])
+    assert dict(caught.value.details)["where"] == "b.jsonl, row 2"
     assert "a.jsonl, row 1, too" in str(caught.value)
 
 
 def test_line_keys_do_not_run_together() -> None:
-    assert key_of_line("a", 11) != key_of_line("a1", 1)
+    assert key_of("a", 11) != key_of("a1", 1)
+
+
+def test_first_row_of_a_key_counts_where_keys_may_be_there_twice(tmp_path: Path) -> None:
+    runs = [records_of([b"b", b"a"]), records_of([b"b", b"c", b"a"], first=3)]
+    assert write_sorted(runs, tmp_path, ["one"], once=False) == {"decisions": 3, "decisions_keep": 3}
+    joined = Sorted(tmp_path)
+    assert joined.row[joined.find([b"a", b"b", b"c"])].tolist() == [2, 1, 4]
 
 
 def test_sorting_takes_memory_of_a_run_and_a_partition(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from corpusmill.config import StepConfig
-from corpusmill.steps.loading import StepChangedError, identity_of, load
+from corpusmill.steps.loading import identity_of, load
+from tests.raising import raises
 
 FILES = {
     "my_filters.py": "from words import one\nfrom lists import last\nA = 1\n"
@@ -116,7 +117,7 @@ def test_step_whose_module_lies_in_two_folders_runs_the_one_it_is_identified_by(
 def test_step_whose_imported_module_was_deleted_fails_as_in_a_new_process(root: Path) -> None:
     load(STEP)
     (root / "words.py").unlink()
-    with pytest.raises(Exception, match="no module words"):
+    with raises("custom_step.unusable", "no module words"):
         load(STEP, identity_of(STEP))
 
 
@@ -132,7 +133,7 @@ def test_step_that_changes_while_it_is_loaded_is_refused(root: Path) -> None:
     (root / "words.py").write_text(
         "from pathlib import Path\nPath(__file__).with_name('further.py').write_text('D = 5')\n"
     )
-    with pytest.raises(StepChangedError, match=r"changed while it was loaded[\s\S]*further.py"):
+    with raises("custom_step.changed_while_loaded", "further.py"):
         load(STEP)
 
 

@@ -12,10 +12,11 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from corpusmill.errors import CorpusmillError, StoreUnavailableError, VerificationError
+from corpusmill.errors import CorpusmillError, StoreUnavailableError
 from corpusmill.storage import Traffic, Wanted, fetch, open_store, transfers
 from corpusmill.storage.s3 import S3Store
 from tests.faults.proxy import FaultyProxy
+from tests.raising import raises
 
 
 def content(number: int, size: int) -> bytes:
@@ -70,12 +71,12 @@ def test_download_that_broke_off_goes_on_behind_what_arrived(rclone, hasty, tmp_
 
     def breaks(self, name, start, last, *, identity):
         if start >= 1_200_000:
-            raise StoreUnavailableError("the network is gone")
+            raise StoreUnavailableError("network.gone: the network is gone")
         return read_range(self, name, start, last, identity=identity)
 
     with monkeypatch.context() as patch:
         patch.setattr(S3Store, "read_range", breaks)
-        with pytest.raises(StoreUnavailableError):
+        with raises("network.gone"):
             download(first, "a", tmp_path)
     arrived = (tmp_path / "partial").stat().st_size
     assert arrived >= 500_000
@@ -203,7 +204,7 @@ def test_upload_of_a_file_that_changed_is_aborted_and_the_old_object_stays(moto,
     moto_client.put_object(Bucket="corpus", Key="a", Body=b"as it was")
     path = tmp_path / "file"
     path.write_bytes(content(6, 17 << 20))
-    with pytest.raises(VerificationError, match="differs from its receipt"):
+    with raises("store.upload_differs_from_receipt"):
         open_store("s3://corpus", endpoint_url=moto).receive(path, "a", hashlib.sha256(b"other").hexdigest())
     assert not moto_client.list_multipart_uploads(Bucket="corpus").get("Uploads")
     assert moto_client.get_object(Bucket="corpus", Key="a")["Body"].read() == b"as it was"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.errors import ConfigError, PermanentError, StoreUnavailableError, VerificationError
-from corpusmill.stages.hub_upload import commit_version
 from corpusmill.storage import Traffic
 from corpusmill.storage.hub_repository import HubRepository, LocalFile
 from corpusmill.storage.retries import retried
+from corpusmill.upload.stages.hub_upload import commit_version
 from tests.quick import quick
+from tests.raising import raises
 
 HERE = "hf://datasets/owner/name"
 CONTENT = {
@@ -124,7 +124,7 @@ def test_hub_delivery_that_was_given_up_goes_on_with_what_has_arrived(writable_h
     writable_hub.create()
     files = written(tmp_path, CONTENT)
     writable_hub.faults = [("commit/", 503, {})] * 10
-    with pytest.raises(StoreUnavailableError):
+    with raises("hub.unavailable"):
         deliver(files)
     sent = list(writable_hub.put)
     assert len(sent) == 2
@@ -146,7 +146,7 @@ def test_hub_delivery_that_was_given_up_goes_on_with_what_has_arrived(writable_h
 )
 def test_hub_repository_with_files_that_are_not_ours_is_left_alone(writable_hub, tmp_path, other) -> None:
     writable_hub.create(other)
-    with pytest.raises(PermanentError, match="not this dataset's"):
+    with raises("hub.files_of_others"):
         deliver(written(tmp_path, CONTENT))
     assert holds(writable_hub, "main") == other
     assert writable_hub.put == []
@@ -159,7 +159,7 @@ def test_hub_refusal_is_permanent_and_says_neither_token_nor_signature(
 ) -> None:
     writable_hub.create()
     writable_hub.faults = [(asked, status, {})]
-    with pytest.raises(PermanentError) as caught:
+    with raises("hub.refused") as caught:
         deliver(written(tmp_path, CONTENT))
     assert writable_hub.faults == []
     assert len(writable_hub.titles) == 1
@@ -180,7 +180,7 @@ def test_hub_commit_of_somebody_else_in_between_is_met_by_looking_again(writable
     head = repository.revisions()["main"]
     second = written(tmp_path / "second", {**CONTENT, "megatron/a.idx": b"other" * 500})
     deliver(second, "bbbbbbbbbbbb")
-    with pytest.raises(StoreUnavailableError):
+    with raises("hub.unavailable"):
         repository.commit(files, [], branch="main", parent=head, title="late")
     assert writable_hub.titles[-1] == "demo bbbbbbbbbbbb"
 
@@ -188,7 +188,7 @@ def test_hub_commit_of_somebody_else_in_between_is_met_by_looking_again(writable
 def test_hub_file_that_changed_since_its_receipt_is_not_committed(writable_hub, tmp_path) -> None:
     files = written(tmp_path, CONTENT)
     (tmp_path / "dataset" / "megatron/a.bin").write_bytes(b"TOKENS" * 1000)
-    with pytest.raises(VerificationError, match="differs from its receipt"):
+    with raises("store.upload_differs_from_receipt"):
         deliver(files)
     assert len(writable_hub.titles) == 1
 
@@ -196,7 +196,7 @@ def test_hub_file_that_changed_since_its_receipt_is_not_committed(writable_hub, 
 def test_hub_tag_of_the_version_with_other_content_is_refused(writable_hub, tmp_path) -> None:
     writable_hub.create()
     writable_hub.tags["0123456789ab"] = writable_hub.branches["main"]
-    with pytest.raises(VerificationError, match="not hold exactly"):
+    with raises("hub.delivery_differs"):
         deliver(written(tmp_path, CONTENT))
 
 
@@ -204,13 +204,13 @@ def test_hub_tag_of_the_version_with_other_content_is_refused(writable_hub, tmp_
     "place", [f"{HERE}/folder", f"{HERE}@{'0' * 40}", "hf://models/owner/name", "hf://datasets/name"]
 )
 def test_hub_place_that_is_no_whole_repository_is_refused(place: str) -> None:
-    with pytest.raises(ConfigError):
+    with raises("hub.not_a_dataset hub.not_a_whole_repository"):
         HubRepository(place)
 
 
 def test_hub_branch_that_is_not_there_is_refused(writable_hub) -> None:
     writable_hub.create()
-    with pytest.raises(PermanentError, match="no such branch"):
+    with raises("hub.no_such_branch"):
         HubRepository(f"{HERE}@other").prepare()
 
 
@@ -247,7 +247,7 @@ def test_hub_that_stores_by_xet_through_a_fault_is_one_commit(xet_hub, tmp_path,
 def test_hub_that_refuses_to_store_by_xet_is_permanent_and_no_token_is_said(xet_hub, tmp_path, caplog, status) -> None:
     xet_hub.create()
     xet_hub.faults = [("xet-write-token", status, {})]
-    with pytest.raises(PermanentError) as caught:
+    with raises("hub.refused") as caught:
         deliver(written(tmp_path, CONTENT))
     assert xet_hub.faults == []
     assert len(xet_hub.titles) == 1

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.addresses import natural_order
-from corpusmill.errors import ConfigError, SourceError
 from corpusmill.storage import list_sources, open_store, safe_relative_name
+from corpusmill.storage.addresses import natural_order
 from corpusmill.storage.listing import OtherFiles, list_all
 from corpusmill.storage.walk import glob_matches, may_match_below, walk_files
+from tests.raising import raises
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -52,10 +52,8 @@ def test_listing_order_does_not_depend_on_the_order_of_paths(tmp_path) -> None:
 
 def test_listing_same_name_in_two_sources_is_refused(tmp_path) -> None:
     fill(tmp_path, "one/a.jsonl", "two/a.jsonl")
-    with pytest.raises(SourceError, match="same name") as caught:
+    with raises("source.name_twice", "one/a.jsonl", "two/a.jsonl"):
         names(tmp_path / "one", tmp_path / "two")
-    assert "one/a.jsonl" in str(caught.value)
-    assert "two/a.jsonl" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +62,7 @@ def test_listing_same_name_in_two_sources_is_refused(tmp_path) -> None:
 def test_listing_name_that_no_delivered_file_could_have_is_refused(tmp_path, name: bytes) -> None:
     path = tmp_path / os.fsdecode(name)
     fill(path.parent, path.name)
-    with pytest.raises(SourceError, match="cannot be that of a delivered file") as caught:
+    with raises("source.name_not_deliverable") as caught:
         names(tmp_path)
     str(caught.value).encode()  # can be printed
     assert "236 bytes" in str(caught.value)
@@ -75,30 +73,26 @@ def test_listing_object_that_is_another_ones_folder_is_refused(moto, moto_client
     """A bucket can hold both; the folder that they are copied and delivered to cannot."""
     for key in ("data/a.jsonl", "data/a.jsonl/deep/b.jsonl", "data/a.jsonl.jsonl"):
         moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}\n")
-    with pytest.raises(SourceError, match="same name as a folder") as caught:
+    with raises("source.name_of_folder", "s3://corpus/data/a.jsonl/deep/b.jsonl"):
         list_sources(["s3://corpus/data"], ENDINGS, moto)
-    assert "s3://corpus/data/a.jsonl/deep/b.jsonl" in str(caught.value)
     apart = list_sources(["s3://corpus/data/a.jsonl", "s3://corpus/data/a.jsonl/"], ENDINGS, moto)
     assert [file.name for file in apart] == ["a.jsonl", "deep/b.jsonl"]
 
 
 def test_listing_missing_source_says_where_it_looked(tmp_path) -> None:
-    with pytest.raises(SourceError, match="does not exist") as caught:
+    with raises("source.missing", tmp_path / "nowhere"):
         names(tmp_path / "nowhere")
-    assert str(tmp_path / "nowhere") in str(caught.value)
 
 
 def test_listing_empty_folder_is_refused(tmp_path) -> None:
-    with pytest.raises(SourceError, match="no file of a known kind") as caught:
+    with raises("source.no_known_files", "no files at all"):
         names(tmp_path)
-    assert "no files at all" in str(caught.value)
 
 
 def test_listing_folder_of_other_kinds_names_what_it_found(tmp_path) -> None:
     fill(tmp_path, "a.json", "b.txt")
-    with pytest.raises(SourceError, match="no file of a known kind") as caught:
+    with raises("source.no_known_files", "a.json"):
         names(tmp_path)
-    assert "a.json" in str(caught.value)
 
 
 def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
@@ -117,7 +111,7 @@ def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./a", "", "a\x00b", "a/.."])
 def test_name_that_would_leave_its_folder_is_refused(name: str) -> None:
-    with pytest.raises(SourceError, match="leave its folder"):
+    with raises("source.name_leaves_folder"):
         safe_relative_name(name, where="s3://bucket")
 
 
@@ -135,14 +129,14 @@ def test_natural_order_is_total_and_independent_of_input_order(texts: list[str])
 
 
 def test_store_of_unknown_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no store"):
+    with raises("store.unknown_kind"):
         open_store("ftp://host/data")
 
 
 def test_listing_hidden_files_are_no_sources_however_they_are_named(tmp_path) -> None:
     fill(tmp_path, "a.jsonl", ".h.jsonl", ".deep/b.jsonl")
     assert names(tmp_path) == names(tmp_path / "*.jsonl") == names(tmp_path / "**/*.jsonl") == ["a.jsonl"]
-    with pytest.raises(SourceError, match="no file of a known kind"):
+    with raises("source.no_known_files"):
         names(tmp_path / ".h.jsonl")
 
 
@@ -163,7 +157,7 @@ def test_listing_links_that_form_a_loop_are_bounded(tmp_path) -> None:
     for number in range(12):
         for other in range(12):
             (tmp_path / f"f{number}" / f"to{other}").symlink_to(tmp_path / f"f{other}")
-    with pytest.raises(SourceError, match="in two ways"):
+    with raises("source.reached_twice"):
         names(tmp_path)
 
 
@@ -191,7 +185,7 @@ def test_listing_file_that_is_reached_in_two_ways_is_refused(tmp_path, paths: li
     (tmp_path / "same.jsonl").symlink_to("src/A/x.jsonl")
     (tmp_path / "linked/two").symlink_to("one")
     (tmp_path / "twice/again.jsonl").symlink_to("z.jsonl")
-    with pytest.raises(SourceError, match="in two ways") as caught:
+    with raises("source.reached_twice") as caught:
         names(*(tmp_path / path for path in paths))
     assert str(caught.value).count(str(tmp_path)) == 2
 
@@ -199,7 +193,7 @@ def test_listing_file_that_is_reached_in_two_ways_is_refused(tmp_path, paths: li
 def test_listing_object_that_two_paths_name_is_refused(moto, moto_client) -> None:
     for key in ("data/a.jsonl", "data/deep/b.jsonl"):
         moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}\n")
-    with pytest.raises(SourceError, match="in two ways"):
+    with raises("source.reached_twice"):
         list_sources(["s3://corpus/data", "s3://corpus/data/deep"], ENDINGS, moto)
 
 
@@ -209,7 +203,7 @@ def test_listing_foreign_key_that_no_file_can_have_refuses_only_what_would_be_a_
     for path in ("s3://corpus/odd", "s3://corpus/odd/**/*.jsonl"):
         assert [file.name for file in list_sources([path], ENDINGS, moto)] == ["a.jsonl"]
     moto_client.put_object(Bucket="corpus", Key="odd//c.jsonl", Body=b"{}\n")
-    with pytest.raises(SourceError, match="leave its folder"):
+    with raises("source.name_leaves_folder"):
         list_sources(["s3://corpus/odd"], ENDINGS, moto)
 
 
@@ -218,9 +212,8 @@ def test_listing_foreign_key_that_no_file_can_have_refuses_only_what_would_be_a_
 def test_listing_link_that_leads_nowhere_is_refused(tmp_path, path: str, target: str) -> None:
     fill(tmp_path, "src/a.jsonl")
     (tmp_path / "src/link.jsonl").symlink_to(target)
-    with pytest.raises(SourceError, match="dangling") as caught:
+    with raises("source.dangling_link", "src/link.jsonl"):
         names(tmp_path / path)
-    assert "src/link.jsonl" in str(caught.value)
 
 
 def test_listing_link_to_a_folder_that_is_gone_is_refused_where_it_could_hold_sources(tmp_path) -> None:
@@ -229,13 +222,13 @@ def test_listing_link_to_a_folder_that_is_gone_is_refused_where_it_could_hold_so
     (tmp_path / "src/deep").symlink_to(tmp_path / "gone")
     assert names(tmp_path / "src/*.jsonl") == ["a.jsonl"]
     for path in ("src", "src/**/*.jsonl", "src/d*/*.jsonl"):
-        with pytest.raises(SourceError, match="dangling"):
+        with raises("source.dangling_link"):
             names(tmp_path / path)
 
 
 @pytest.mark.parametrize("path", ["s3://bu*/data.jsonl", "gs://*/x", "hf://datasets/owner/*/data.jsonl", "s3://b//*"])
 def test_listing_wildcard_in_a_buckets_name_or_an_empty_part_is_refused_in_words(path: str) -> None:
-    with pytest.raises(SourceError, match=r"cannot hold wildcards|leave its folder"):
+    with raises("source.name_leaves_folder source.wildcard_in_bucket"):
         names(path)
 
 
@@ -253,9 +246,9 @@ def test_listing_other_endings_are_sources_only_where_the_path_says_so(tmp_path)
     assert named("*.json.gz") == named("a.json.gz") == ["a.json.gz"]
     assert named("d.json") == ["f.jsonl"]  # a folder, whatever it is called
     for refused in ("*.json.bz2", "g.json.bz2", ".h.json"):
-        with pytest.raises(SourceError, match="no file of a known kind"):
+        with raises("source.no_known_files"):
             named(refused)
-    with pytest.raises(SourceError, match="no file of a known kind"):
+    with raises("source.no_known_files"):
         names(tmp_path / "*.json")
 
 
@@ -301,9 +294,8 @@ def test_hard_links_are_one_file_and_refused(tmp_path) -> None:
     """The documents of both were delivered."""
     fill(tmp_path, "a.jsonl")
     (tmp_path / "b.jsonl").hardlink_to(tmp_path / "a.jsonl")
-    with pytest.raises(SourceError, match="reached in two ways") as caught:
+    with raises("source.reached_twice", tmp_path / "b.jsonl"):
         names(tmp_path)
-    assert str(tmp_path / "b.jsonl") in str(caught.value)
     assert names(tmp_path / "b.jsonl") == ["b.jsonl"]  # one of several names alone is a file as others
 
 
@@ -314,7 +306,7 @@ def test_fifo_named_as_a_source_is_refused_and_one_of_another_name_counted(tmp_p
     assert list_all([str(tmp_path)], ENDINGS).others == OtherFiles(1, ("control",))
     os.mkfifo(tmp_path / "b.jsonl")
     for path in (tmp_path, tmp_path / "*.jsonl", tmp_path / "b.jsonl"):
-        with pytest.raises(SourceError, match="not a regular file") as caught:
+        with raises("source.not_a_regular_file") as caught:
             names(path)
         assert dict(caught.value.details)["got"] == "a FIFO (named pipe)"
         assert dict(caught.value.details)["where"] == str(tmp_path / "b.jsonl")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.builds.apart import require_apart
-from corpusmill.errors import ConfigError, PermanentError, StoreUnavailableError
+from corpusmill.builds.overlap import require_no_overlap
 from corpusmill.storage import Store, Traffic, list_sources, open_store, ranged, retries
 from tests.faults.proxy import Answer, FaultyProxy, Harm
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub
+from tests.raising import raises
 
 DATA = bytes(range(256)) * 400
 FOLDERS = {"s3": "s3://corpus", "gcs": "gs://corpus", "hub": f"hf://datasets/owner/name@{COMMIT}"}
@@ -71,7 +71,7 @@ def test_body_that_drips_is_a_transient_error_that_says_how_slow(served, monkeyp
         proxy.drip = lambda path: over.wait(0.02) if "alt=media" in path or "a.jsonl" in path else None
         traffic.requests = 0
         try:
-            with pytest.raises(StoreUnavailableError, match="too slowly") as caught:
+            with raises("store.too_slow") as caught:
                 store.read_range("a.jsonl", 0, len(DATA), identity=there.identity)
         finally:
             over.set()
@@ -159,7 +159,7 @@ def test_s3_answer_that_passes_is_asked_for_again(rclone, hasty, status: int, co
 def test_s3_request_that_the_server_does_not_have_is_refused_at_once(rclone) -> None:
     with FaultyProxy(rclone.endpoint, harm=lambda *_: Answer(501, [], b"")) as proxy:
         traffic = Traffic()
-        with pytest.raises(PermanentError, match="cannot list"):
+        with raises("s3.refused", "list"):
             open_store("s3://corpus", endpoint_url=proxy.endpoint, traffic=traffic).list_files()
     assert traffic.requests == 1
 
@@ -176,7 +176,7 @@ def test_s3_request_that_the_server_does_not_have_is_refused_at_once(rclone) -> 
     ],
 )
 def test_hub_location_that_is_none_is_refused_before_anything_is_asked(location: str) -> None:
-    with pytest.raises(ConfigError, match="not a dataset of a hub"):
+    with raises("hub.not_a_dataset"):
         open_store(location)
 
 
@@ -201,5 +201,5 @@ def test_source_whose_name_holds_brackets_is_listed(tmp_path: Path, rclone, rclo
 
 def test_destination_below_a_source_whose_name_holds_brackets_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data[1]").mkdir()
-    with pytest.raises(ConfigError, match="is inside a source"):
-        require_apart([str(tmp_path / "data[1]")], [("destinations", str(tmp_path / "data[1]" / "out"))])
+    with raises("source.contains_output"):
+        require_no_overlap([str(tmp_path / "data[1]")], [("destinations", str(tmp_path / "data[1]" / "out"))])

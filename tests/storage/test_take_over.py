@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.errors import VerificationError
 from corpusmill.storage.local import LocalStore
+from tests.raising import raises
 
 CONTENT = b"tokens" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -57,7 +57,7 @@ def test_file_that_is_taken_over_replaces_what_has_its_name(tmp_path: Path, sour
 
 def test_file_of_another_digest_is_not_taken_over(tmp_path: Path, source: Path) -> None:
     source.write_bytes(CONTENT[:-1] + b"!")
-    with pytest.raises(VerificationError, match="differs from its receipt"):
+    with raises("destination.copy_differs"):
         LocalStore(str(tmp_path / "store")).take_over(source, "name", SHA256)
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
 

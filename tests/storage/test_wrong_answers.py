@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from corpusmill.errors import CorpusmillError, StoreUnavailableError
-from corpusmill.stages.upload import _require_same
 from corpusmill.storage import (
     Store,
     Traffic,
@@ -24,11 +23,12 @@ from corpusmill.storage import (
     open_store,
     transfers,
 )
-from corpusmill.storage.retries import ChecksumMismatchError
+from corpusmill.upload.stages.upload import _require_same
 from tests.faults.proxy import Answer, FaultyProxy
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub
 from tests.quick import quick
+from tests.raising import raises
 from tests.servers import many_gcs_objects, many_objects
 
 DATA = hashlib.shake_128(b"wrong answers").digest(100_000)
@@ -124,7 +124,7 @@ def test_piece_of_an_object_that_is_never_the_same_twice_is_refused(far: Far, tm
 
     with (
         far.behind(harm=differs) as (_, store),
-        pytest.raises(ChecksumMismatchError, match="two reads of the same bytes differ"),
+        raises("store.reads_differ"),
     ):
         fetch(store, wanted(store, PIECES), tmp_path / "file", tmp_path / "partial")
     assert not (tmp_path / "file").exists()
@@ -187,7 +187,7 @@ def test_streamed_object_whose_first_read_was_wrong_is_refused_with_what_to_do(f
         def read(first: int, last: int) -> bytes:
             return store.read_range(later.name, first, last, identity=later.identity)
 
-        with pytest.raises(ChecksumMismatchError, match="other bytes than on the first read") as caught:
+        with raises("store.other_bytes") as caught:
             WindowedFile(read, later.ranges(), digests, where="a.jsonl", traffic=far.traffic).read()
     assert "reprocess CONFIG --stage download" in str(caught.value)
 
@@ -197,7 +197,7 @@ def test_object_read_once_and_not_kept_is_compared_with_the_stores_checksum(far:
         assert stream.read() == DATA
     with (
         far.behind(harm=once(flipped, is_read)) as (_, store),
-        pytest.raises(ChecksumMismatchError, match="store's checksum"),
+        raises("store.checksum_differs"),
         open_once(store, wanted(store)) as stream,
     ):
         stream.read()
@@ -245,7 +245,7 @@ def renamed(answer: Answer) -> Answer:
 @pytest.mark.parametrize("harm", [without_entry, renamed])
 def test_listing_page_that_lacks_a_file_or_its_name_once_is_refused(far: Far, harm: Callable[[Answer], Answer]) -> None:
     with far.behind(harm=once(harm, is_listing)) as (_, store):
-        with pytest.raises(StoreUnavailableError, match="two listings of the same place differ"):
+        with raises("store.listings_differ"):
             store.list_files()
         assert [file.name for file in store.list_files()] == sorted(OBJECTS)
 

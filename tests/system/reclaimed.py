@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.stages.graph import GRAPH, open_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 RECLAIMED = tuple(stage.name for stage in GRAPH if stage.reclaimed)
@@ -47,5 +47,5 @@ def require_reclaimed(built: Build) -> None:
         for unit in built.units(stage):
             receipt, folder = built.receipt(stage, unit), built.step_folder(stage, unit)
             there = {output.name for output in receipt.outputs if (folder / output.name).exists()}
-            assert there == {output.name for output in receipt.outputs} - set(receipt.given_back), (stage, unit)
-            assert receipt.given_back or not any(output.size_bytes for output in receipt.outputs), (stage, unit)
+            assert there == {output.name for output in receipt.outputs} - set(receipt.reclaimed), (stage, unit)
+            assert receipt.reclaimed or not any(output.size_bytes for output in receipt.outputs), (stage, unit)

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from corpusmill.errors import BalanceError, ConfigError
-from corpusmill.stages import writeback
-from corpusmill.stages.summarize import summarize
-from corpusmill.verify import verify_build
+from corpusmill.dedup.stages import writeback
+from corpusmill.inspect.verify import verify_build
+from corpusmill.upload.stages.summarize import summarize
+from tests.raising import raises
 from tests.system.test_decontamination import (
     HITS,
     OTHER,
@@ -107,17 +107,17 @@ def test_hits_of_a_document_that_is_dropped_as_empty_go_with_it(empty_documents:
 
 
 @pytest.mark.parametrize(
-    ("changes", "key"),
+    ("changes", "key", "code"),
     [
-        ({"dedup": {"mode": "none"}}, "contamination"),
-        ({"dedup": {**REMOVE, "writeback": False}}, "contamination"),
-        ({"dedup": {**ANNOTATE, "annotate_key": "meta"}}, "meta.hits"),
+        ({"dedup": {"mode": "none"}}, "contamination", "config.annotation_without_documents"),
+        ({"dedup": {**REMOVE, "writeback": False}}, "contamination", "config.annotation_without_documents"),
+        ({"dedup": {**ANNOTATE, "annotate_key": "meta"}}, "meta.hits", "config.annotation_place_twice"),
     ],
     ids=["no dedup", "no documents", "one key in the other"],
 )
-def test_annotations_without_a_place_are_refused(changes: Any, key: str, tmp_path: Path) -> None:
+def test_annotations_without_a_place_are_refused(changes: Any, key: str, code: str, tmp_path: Path) -> None:
     wanted = {"benchmarks": [{"name": "one", "path": "items.jsonl"}], "action": "annotate", "annotate_key": key}
-    with pytest.raises(ConfigError):
+    with raises(code):
         settings(tmp_path, decontamination=wanted, **changes)
     wanted["action"] = "report"
     settings(tmp_path, decontamination=wanted, **changes)
@@ -144,5 +144,5 @@ def test_hits_that_go_to_another_document_do_not_balance(tmp_path: Path, monkeyp
         return [annotation]
 
     monkeypatch.setattr(writeback, "_annotations", shifted)
-    with pytest.raises(BalanceError):
+    with raises("step.unbalanced"):
         build(decontaminated(tmp_path, write_benchmark(tmp_path, "both", QUESTION), action="annotate"))

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import zstandard
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.reprocess import digests
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.errors import SourceError
 from corpusmill.export import manifest, megatron, megatron_verify, nanoset_verify, numpy_shards, webdataset
 from corpusmill.report.summary import from_json
-from corpusmill.stages.graph import open_build
 from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.tokens import stream_of
+from tests.raising import raises
 from tests.system.corpus import configuration, make_documents, reused, write_corpus
 
 EOT = 100257
@@ -276,7 +276,7 @@ def test_build_with_one_export_writes_only_that(tmp_path) -> None:
 def test_build_corpus_without_any_text_is_refused(tmp_path, content: str) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.jsonl").write_text(content)
-    with pytest.raises(SourceError, match="no document of the dataset has any text"):
+    with raises("dataset.no_text"):
         build(tmp_path)
 
 
@@ -286,7 +286,7 @@ def test_build_of_which_steps_and_selection_leave_nothing_is_refused_with_the_co
     rows = tmp_path / "decisions.jsonl"
     rows.write_text('{"file": "a.jsonl", "line": 1, "score": 0}\n')
     decisions = [{"name": "quality", "path": str(rows), "key": ["file", "line"], "keep": "score >= 1"}]
-    with pytest.raises(SourceError, match="3 lines, 3 documents: 1 dropped, 1 empty, 1 too short"):
+    with raises("dataset.no_text", "3 lines, 3 documents: 1 dropped, 1 empty, 1 too short"):
         build(tmp_path, decisions=decisions, selection={"minimum_tokens": 9})
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from huggingface_hub import DatasetCard
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.datasets.repair import compare_copies, repair_copies
-from corpusmill.errors import ConfigError
-from corpusmill.stages.graph import open_build
-from corpusmill.verify import verify_build, verify_version
+from corpusmill.engine.build import Build
+from corpusmill.inspect.datasets.repair import compare_copies, repair_copies
+from corpusmill.inspect.verify import verify_build, verify_version
+from corpusmill.upload.stages.manifest import UNIT, WORK
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
 STATED = {"license": "odc-by", "languages": ["en"], "sources": [{"name": "crawl", "license": "odc-by"}]}
@@ -59,6 +61,19 @@ def test_card_counts_what_the_corpus_and_the_delivered_files_hold(root) -> None:
     size = sum(path.stat().st_size for path in sources)
     assert f"{len(sources)} files, {size:,} bytes as they are stored." in card.text
     assert str(root) not in card.content
+
+
+def test_card_is_made_of_receipts_that_the_manifest_names(root, monkeypatch) -> None:
+    """What a stage's flows read is not in the work's hands, so that no type checker sees it."""
+    dedup = {"mode": "remove", "minimum_bytes": 100, "drop_empty": True}
+    built = open_build(build_dataset(config(root, dedup=dedup, framing={"empty_documents": "eod"})))
+    inputs = WORK.opened(built, UNIT)
+    flows, read = inputs.flows(), set()
+    for name in ("find", "rollup"):
+        original = getattr(Build, name)
+        monkeypatch.setattr(Build, name, lambda *given, original=original: read.add(given[1]) or original(*given))
+    assert inputs.flows() == flows
+    assert {"index", "refine", "union", "tokenize"} <= read <= {stage for stage, _ in built.inputs("manifest", UNIT)}
 
 
 def test_card_after_sources_are_stored_in_other_bytes_and_other_settings_give_the_same_text_is_made_again(root) -> None:
@@ -129,12 +144,12 @@ def test_card_whose_figures_no_longer_fit_is_found_wherever_it_lies(root, name: 
 
 def test_card_with_a_receipt_that_vouches_for_it_is_compared_with_the_counts(root, monkeypatch) -> None:
     """As if an earlier program had counted otherwise: digests fit, the figures do not."""
-    from corpusmill.verify import exports
+    from corpusmill.inspect.verify import exports
 
     build = open_build(build_dataset(config(root)))
     assert verify_build(build).findings == ()
     right = exports.card_figures
-    monkeypatch.setattr(exports, "card_figures", lambda of: right(of).model_copy(update={"source_files": 6}))
+    monkeypatch.setattr(exports, "card_figures", lambda *of: right(*of).model_copy(update={"source_files": 6}))
     findings = verify_build(build).findings
     assert {finding.where.rpartition("/")[2] for finding in findings} == CARD
 
@@ -160,5 +175,5 @@ def test_card_that_is_damaged_at_one_place_is_mended_from_the_other(root) -> Non
     "card", [{"license": "ODC BY"}, {"languages": []}, {"languages": ["english"]}, {"sources": [{"license": "x"}]}]
 )
 def test_card_section_that_the_hub_would_not_take_is_refused(root, card) -> None:
-    with pytest.raises(ConfigError):
+    with raises("config.missing_key config.wrong_value"):
         config(root, card=card)

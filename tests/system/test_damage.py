@@ -7,18 +7,20 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import Graph
-from corpusmill.errors import BalanceError
-from corpusmill.ledger import Outcome
-from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.verify import render, verify_build
+from corpusmill.engine.ledger import Outcome
+from corpusmill.engine.work import Inputs
+from corpusmill.inspect.verify import render, verify_build
 from tests.quick import quick
+from tests.raising import raises
 from tests.system.corpus import configuration, reused, write_corpus
 from tests.system.kept import keep, put_back
 
@@ -150,7 +152,7 @@ def test_damage_after_the_receipt_is_noticed_when_opened_and_mended_by_its_produ
 def test_damage_to_a_gathered_cell_is_never_delivered_whatever_verify_was_told(
     root, plan, tmp_path, advice: str
 ) -> None:
-    """A wrong token in a cell, verify, another part size, the folder removed as advised (attacks.md, row 21)."""
+    """A wrong token in a cell, verify, another part size, the folder removed as advised."""
     built = open_build(plan)
     path = built.step_folder("gather", "documents-00000") / "tokens"
     (tmp_path / "corpus").symlink_to(root / "corpus")
@@ -161,7 +163,7 @@ def test_damage_to_a_gathered_cell_is_never_delivered_whatever_verify_was_told(
         flip(path, 40)
         verification = verify_build(built)
         assert [finding.where for finding in verification.findings] == [str(path)]
-        assert "remove the step folders named above and build again" in render(verification)
+        assert "remove the step folder that it names and build again" in render(verification)
         if advice == "followed":
             shutil.rmtree(path.parent)
 
@@ -184,20 +186,20 @@ def test_content_difference_runs_the_blamed_step_once_more_and_then_says_whose_f
     stage = GRAPH["gather"]
     lies = {"left": 1}
 
-    def lying(build: Build, unit: str, folder: Path) -> Outcome:
-        outcome = stage.run(build, unit, folder)
-        if lies["left"] and unit == "documents-00000":
+    def lying(inputs: Inputs, *given: Any) -> Outcome:
+        outcome = stage.work.run(inputs, *given)
+        if lies["left"] and inputs.unit == "documents-00000":
             lies["left"] -= 1
             outcome.details["content"] = f"{int(outcome.details['content'], 16) ^ 1:032x}"
         return outcome
 
-    changed = Graph(replace(item, run=lying) if item.name == "gather" else item for item in GRAPH)
-    monkeypatch.setattr("corpusmill.stages.graph.GRAPH", changed)
+    gather = replace(stage, work=replace(stage.work, run=lying))
+    changed = Graph(gather if item is stage else item for item in GRAPH)
+    monkeypatch.setattr("corpusmill.builds.graph.GRAPH", changed)
     monkeypatch.setattr("corpusmill.builds.local.GRAPH", changed)
     built = build(tmp_path)
     assert lies["left"] == 0
     assert verify_build(built).findings == ()
     lies["left"] = 99
-    with pytest.raises(BalanceError, match="twice") as caught:
+    with raises("step.unbalanced", "it is a bug"):
         build(tmp_path, shuffle={"seed": 8})
-    assert "it is a bug" in str(caught.value)

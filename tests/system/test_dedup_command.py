@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from corpusmill import cli
-from corpusmill.builds.dedup_alone import cut_for_cores, dedup_config, write_index
+from corpusmill.builds.dedup_alone import Finished, cut_for_cores, dedup_config
+from corpusmill.builds.graph import open_build
+from corpusmill.builds.infini_gram import write_index
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.dedup.suffix_array import open_suffix_array
-from corpusmill.engine.build import Build
-from corpusmill.errors import ConfigError
-from corpusmill.lineage import locate, render_located, verify_records
+from corpusmill.dedup.suffix_array import pointer_bytes
+from corpusmill.inspect.lineage import locate, render_located, verify_records
+from corpusmill.inspect.verify import verify_build
 from corpusmill.report.summary import from_json
-from corpusmill.stages.graph import open_build
-from corpusmill.verify import verify_build
 from tests.oracles.dataset import deduplicated_texts
-from tests.oracles.dedup import align, join_spans, kept_whole_ranges, remove_ranges, text_of
+from tests.oracles.dedup import align, join_spans, kept_whole_ranges, pointers, remove_ranges, text_of
+from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, write_corpus
 from tests.system.dedup_runs import FILES, content, rows, run
 
@@ -105,9 +105,8 @@ def test_dedup_command_annotates_what_the_oracle_says_and_nothing_else(tmp_path:
     assert annotated == rows(tmp_path / "corpus")
 
 
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
-def test_dedup_every_string_keeps_what_the_oracle_keeps(tmp_path: Path, texts: list[str], method: str) -> None:
-    run(tmp_path, {"mode": "remove", "keep": "every_string"}, index={"method": method})
+def test_dedup_every_string_keeps_what_the_oracle_keeps(tmp_path: Path, texts: list[str]) -> None:
+    run(tmp_path, {"mode": "remove", "keep": "every_string"})
     kept = [row["text"] for row in rows(tmp_path / "clean")]
     assert kept == without(texts, raw_ranges(texts, whole=True))
     assert kept != deduplicated_texts(texts, 100)
@@ -118,17 +117,6 @@ def test_dedup_every_string_keeps_what_the_oracle_keeps(tmp_path: Path, texts: l
             window = text[start : start + 100]
             assert window not in windows or window in there
             windows.add(window)
-
-
-def test_dedup_suffix_array_writes_the_same_files_as_anchors(tmp_path: Path, texts: list[str]) -> None:
-    actual = []
-    for method in ("anchors", "suffix_array"):
-        done = run(tmp_path, {"mode": "annotate"}, index={"method": method})
-        actual.append({name: (tmp_path / "clean" / name).read_bytes() for name in FILES})
-        ranges = [done.build.receipt("union", unit).outputs for unit in done.build.units("union")]
-        actual.append({"ranges": repr(ranges).encode()})
-    assert actual[0] == actual[2]
-    assert actual[1] == actual[3]
 
 
 @pytest.mark.parametrize(("share", "spans"), [(0.8, 2), (0.2, 1), (1.0, 3)])
@@ -159,7 +147,7 @@ def test_dedup_existing_annotation_is_an_error_unless_it_may_be_replaced(tmp_pat
     """The reference loses its result in silence: the old value overwrites the new one."""
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "one", "sa_remove_ranges": "old"}\n')
-    with pytest.raises(ConfigError, match="already has the annotation's key"):
+    with raises("annotation.key_taken"):
         run(tmp_path, {"mode": "annotate"})
     run(tmp_path, {"mode": "annotate", "replace_existing": True})
     assert (tmp_path / "clean" / "a.jsonl").read_text() == '{"text": "one", "sa_remove_ranges": []}\n'
@@ -177,18 +165,17 @@ def test_dedup_emptied_documents_are_kept_unless_dropped(tmp_path: Path, drop_em
 
 
 @pytest.mark.parametrize(
-    ("dedup", "words"),
+    ("dedup", "code"),
     [
-        ({"mode": "remove", "minimum_bytes": 6}, "no whole character"),
-        ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "keep: every_string keeps"),
-        ({"mode": "annotate", "drop_empty": True}, "drop_empty needs mode remove"),
-        ({"mode": "delete"}, "'remove', 'annotate' or 'none'"),
+        ({"mode": "remove", "minimum_bytes": 6}, "config.minimum_bytes_too_small"),
+        ({"mode": "remove", "keep": "every_string", "fuzzy_share": 0.9}, "config.fuzzy_share_with_every_string"),
+        ({"mode": "annotate", "drop_empty": True}, "config.drop_empty_without_remove"),
+        ({"mode": "delete"}, "config.wrong_value"),
     ],
 )
-def test_dedup_settings_that_contradict_are_refused_with_the_reason(tmp_path: Path, dedup, words: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_dedup_settings_that_contradict_are_refused_with_the_reason(tmp_path: Path, dedup, code: str) -> None:
+    with raises(code):
         dedup_config([str(tmp_path)], str(tmp_path / "clean"), {"minimum_bytes": 100, **dedup})
-    assert words in str(caught.value)
 
 
 def test_dedup_command_short_minimum_exits_1_and_says_why(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -226,20 +213,19 @@ def test_dedup_partitions_change_no_range(tmp_path: Path, texts: list[str], memo
     assert [row["text"] for row in rows(tmp_path / "clean")] == deduplicated_texts(texts, 100)
 
 
-def index(root: Path) -> Build:
+def index(root: Path, workers: int = 1) -> Finished:
     config = dedup_config(
         [str(root / "corpus")],
         str(root / "ngrams"),
         {"mode": "none"},
         source={"shard_bytes": "8KiB"},
-        index={"method": "suffix_array", "unigram": True},
         work_folder=str(root / "work"),
     )
-    return write_index(config, str(root / "ngrams"), workers=1).build
+    return write_index(config, str(root / "ngrams"), unigram=True, workers=workers)
 
 
 def test_index_has_the_specified_files_for_every_shard(tmp_path: Path, texts: list[str]) -> None:
-    built = index(tmp_path)
+    built = index(tmp_path).build
     read: list[str] = []
     lines: list[dict[str, object]] = []
     for number in range(len(built.units("index"))):
@@ -256,8 +242,7 @@ def test_index_has_the_specified_files_for_every_shard(tmp_path: Path, texts: li
         offsets = np.fromfile(folder / "offset", "<u8").tolist()
         read += [part.decode() for part in text.split(b"\xff")[1:]]
         assert text_of(text.split(b"\xff")[1:])[1] == offsets
-        suffixes = open_suffix_array(folder, len(text))
-        starts = suffixes.starts(0, len(suffixes)).tolist()
+        starts = pointers((folder / "table").read_bytes(), pointer_bytes(len(text)))
         assert sorted(starts) == list(range(len(text)))
         assert all(text[a:] < text[b:] for a, b in zip(starts[:-1:53], starts[1::53], strict=False))
         metadata = (folder / "metadata").read_bytes()
@@ -294,17 +279,29 @@ def test_index_of_the_worked_example_is_the_specified_one_byte_for_byte(tmp_path
     assert actual["unigram"].splitlines()[-1] == b"255 5"
 
 
+def test_index_of_two_workers_is_that_of_one_and_is_reused(tmp_path: Path, texts: list[str]) -> None:
+    assert texts
+    index(tmp_path)
+    (tmp_path / "work").rename(tmp_path / "before")
+    assert index(tmp_path, workers=2).files_written == 0
+    receipts = list((tmp_path / "work").glob("*/infini_gram/*/receipt.json"))
+    times = [path.stat().st_mtime_ns for path in receipts]
+    index(tmp_path, workers=2)
+    assert len(times) > 3
+    assert [path.stat().st_mtime_ns for path in receipts] == times
+
+
 def test_index_folder_that_the_engine_cannot_open_is_refused(tmp_path: Path, texts: list[str]) -> None:
     output = str(tmp_path / "stable_index")
-    config = dedup_config([str(tmp_path / "corpus")], output, {"mode": "none"}, index={"method": "suffix_array"})
-    with pytest.raises(ConfigError, match="could not open an index"):
+    config = dedup_config([str(tmp_path / "corpus")], output, {"mode": "none"})
+    with raises("infini_gram.index_not_opened"):
         write_index(config, output, workers=1)
 
 
 def test_index_is_read_by_the_infini_gram_engine(tmp_path: Path, texts: list[str]) -> None:
     """An optional consumer: `pip install infini-gram` into the test's Python to run this."""
     engine = pytest.importorskip("infini_gram.engine", reason="the package infini-gram is not installed")
-    built = index(tmp_path)
+    built = index(tmp_path).build
     folders = [str(tmp_path / "ngrams" / str(number)) for number in range(len(built.units("index")))]
     opened = engine.InfiniGramEngine(index_dir=folders, eos_token_id=0, vocab_size=255, version=4, token_dtype="u8")  # noqa: S106
     assert opened.engine.get_total_doc_cnt() == len(texts)
@@ -325,13 +322,10 @@ def test_index_is_read_by_the_infini_gram_engine(tmp_path: Path, texts: list[str
                 assert "path" in json.loads(document["metadata"])
 
 
-@pytest.mark.parametrize("dedup", [{"index": {"method": "suffix_array"}}, {"keep": "every_string"}])
-def test_build_with_other_methods_verifies_and_locates(tmp_path: Path, dedup: dict[str, object]) -> None:
+def test_build_that_keeps_every_string_verifies_and_locates(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", documents=32)
-    index = dedup.pop("index", {})
-    values = configuration(
-        tmp_path, dedup={"mode": "remove", "minimum_bytes": 100, **dedup}, index=index, exports={"nanoset": {}}
-    )
+    dedup = {"mode": "remove", "minimum_bytes": 100, "keep": "every_string"}
+    values = configuration(tmp_path, dedup=dedup, exports={"nanoset": {}})
     built = open_build(build_dataset(check_config(values, where="test"), workers=1))
     assert verify_build(built, workers=1).findings == ()
     assert len(verify_records(built, 20, seed=1).records) == 1
@@ -342,12 +336,11 @@ def test_build_with_other_methods_verifies_and_locates(tmp_path: Path, dedup: di
     assert all(earlier.search(item) for item in removed)
 
 
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
-def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path, method: str) -> None:
+def test_build_report_shows_gaps_and_the_strings_that_repeat_most(tmp_path: Path) -> None:
     texts = write_corpus(tmp_path / "corpus", documents=60)
     long = [text for text in texts if len(text) > 200]
     (tmp_path / "corpus" / "a4.jsonl").write_bytes(lines_of([f"{long[0]}12345{long[1]}"]))
-    values = configuration(tmp_path, index={"method": method}, exports={"nanoset": {}})
+    values = configuration(tmp_path, exports={"nanoset": {}})
     built = open_build(build_dataset(check_config(values, where="test"), workers=1))
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.duplicates is not None

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpusmill.lineage import locate, verify_records
-from corpusmill.lineage.facts import DroppedLine
-from corpusmill.stages.summarize import summarize
-from corpusmill.verify import verify_build
+from corpusmill.inspect.lineage import locate, verify_records
+from corpusmill.inspect.lineage.facts import DroppedLine
+from corpusmill.inspect.verify import verify_build
+from corpusmill.upload.stages.summarize import summarize
 from tests.oracles.cl100k import cl100k
 from tests.quick import quick
 from tests.system.test_document_exports import EOT, build, outputs, parts_of

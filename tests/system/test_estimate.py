@@ -15,23 +15,21 @@ import yaml
 from typer.testing import CliRunner
 
 from corpusmill.builds.disk import Moments, moments
-from corpusmill.builds.estimate import compare_with_actual, estimate_dataset, render_estimate
+from corpusmill.builds.estimate import estimate_dataset, render_estimate
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
-from corpusmill.builds.plan import list_dataset, plan_dataset
+from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.preflight import needed_room
-from corpusmill.builds.sampling import draw_files, read_sample, total_of, write_sample
+from corpusmill.builds.sampling import draw_files, total_of, write_sample
 from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import SUBJECT, Estimate, last_estimate
-from corpusmill.errors import SourceError
-from corpusmill.ledger import Receipt
+from corpusmill.engine.ledger import Receipt
 from corpusmill.report.figures import bytes_text
-from corpusmill.sources.plan import plan_files
-from corpusmill.sources.sampled import read_table
-from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.quick import quick
+from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, make_documents
 
 
@@ -68,19 +66,19 @@ def test_estimate_of_everything_is_what_the_build_comes_to(tmp_path) -> None:
     written = sum(path.stat().st_size for path in (tmp_path / "outputs/tiny/latest/webdataset").glob("*.tar"))
     assert actual.output_bytes["webdataset"] == pytest.approx(written, rel=0.02)  # other shards, other member names
     assert max(moments(actual.held)["keep"])[0] > written
-    assert "within" in compare_with_actual(built)
 
 
-def test_estimate_tells_what_it_does_and_gives_units(tmp_path) -> None:
+def test_estimate_reports_what_it_does_and_gives_units(tmp_path) -> None:
     many_files(tmp_path, files=4)
-    told: list[str] = []
-    text = render_estimate(estimate_dataset(check_config(values(tmp_path, "1GB"), where="test"), tell=told.append))
-    assert [line.split()[0] for line in told] == ["sampling", "building", "building"]
+    lines: list[str] = []
+    text = render_estimate(estimate_dataset(check_config(values(tmp_path, "1GB"), where="test"), report=lines.append))
+    assert [line.split()[0] for line in lines] == ["sampling", "building", "building"]
     figures = dict(line.split("  ", 1) for line in text.splitlines())
     assert re.fullmatch(r" *[0-9.]+ KiB", figures["text"])
     assert re.match(r" *[0-9.]+ s on \d+ cores", figures["time"])
+    # The most that this process has taken, which other tests ran in.
     assert re.fullmatch(
-        r" *[0-9.]+ MiB a worker; with more text or repeats up to [0-9.]+ GiB, as configured", figures["memory"]
+        r" *[0-9.]+ [MG]iB a worker(; with more .* up to [0-9.]+ GiB, as configured)?", figures["memory"]
     )
     assert "bytes" not in text
 
@@ -89,9 +87,8 @@ def test_estimate_with_a_wrong_text_field_names_the_keys_that_hold_text(tmp_path
     many_files(tmp_path, files=2)
     source = {"paths": [str(tmp_path / "corpus")], "text_field": "body"}
     config = check_config({**values(tmp_path, "1GB"), "source": source}, where="test")
-    with pytest.raises(SourceError, match="no line has text") as caught:
+    with raises("survey.no_text", "text in 100%"):
         estimate_dataset(config)
-    assert "text in 100%" in str(caught.value)
 
 
 @pytest.mark.slow
@@ -111,12 +108,12 @@ def test_estimate_counts_references_by_their_files_and_the_speed_of_the_sample(t
     planned = plan_dataset(config)
     assert open_build(planned).plan.reference_bytes() == size
     built = open_build(build_dataset(config, workers=1))
-    told = {row[0]: row[1] + row[2] for row in actual.held_of_references}
-    made = {stage: sum(size_of(receipt) for receipt in built.receipts(stage)) for stage in told}
-    assert 0.5 < told["reference"] / made["reference"] < 2
-    assert 0.5 < sum(told.values()) / sum(made.values()) < 2
+    stated = {row[0]: row[1] + row[2] for row in actual.held_of_references}
+    made = {stage: sum(size_of(receipt) for receipt in built.receipts(stage)) for stage in stated}
+    assert 0.5 < stated["reference"] / made["reference"] < 2
+    assert 0.5 < sum(stated.values()) / sum(made.values()) < 2
     assert f"references  {bytes_text(size)} to read" in render_estimate(actual)
-    assert sum(told.values()) < most(needed_room(config, built.plan, built.work)[0]["keep"])
+    assert sum(stated.values()) < most(needed_room(config, built.plan, built.work)[0]["keep"])
     assert most(moments([*actual.held, *actual.held_of_references])["keep"]) > most(moments(actual.held)["keep"])
 
 
@@ -142,7 +139,6 @@ def test_estimate_from_a_sample_has_the_total_in_its_interval(tmp_path) -> None:
     built = open_build(build_dataset(config, workers=1))
     assert actual.scale > 3
     assert actual.tokens_low < built.total("tokenize", "tokens") < actual.tokens_high < 2 * actual.tokens
-    assert "within" in compare_with_actual(built)
 
 
 @pytest.mark.slow
@@ -188,7 +184,7 @@ def test_estimate_of_files_without_duplicates_finds_none(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_estimate_of_a_sample_that_is_cut_into_parts_counts_all_of_it(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("corpusmill.engine.plan.SMALLEST_PART_BYTES", 1)
     (tmp_path / "corpus").mkdir()
     for number in range(2):
         texts = make_documents(60, seed=number)
@@ -225,20 +221,6 @@ def test_estimate_of_parquet_is_what_the_build_comes_to(tmp_path, sample_bytes: 
     tokens = open_build(build_dataset(config, workers=1)).total("tokenize", "tokens")
     assert actual.tokens_low <= tokens <= actual.tokens_high < 2 * tokens
     assert (actual.tokens == tokens) == (actual.scale == 1) == (sample_bytes == "1GB")
-
-
-def test_estimate_of_a_few_long_documents_holds_a_line(tmp_path) -> None:
-    (tmp_path / "corpus").mkdir()
-    for number in range(12):
-        text = "".join(make_documents(40, seed=number))
-        (tmp_path / f"corpus/{number:02d}.jsonl").write_bytes(lines_of([text]))
-    size = sum(path.stat().st_size for path in (tmp_path / "corpus").iterdir())
-    for seed in range(10):
-        changes = {"shuffle": {"seed": seed}, "dedup": {"mode": "none"}}
-        config = check_config(values(tmp_path, str(size // 5), **changes), where="test")
-        plan = plan_files(list_dataset(config).files, config.source.shard_bytes)
-        drawn, share = draw_files([file for shard in plan.shards for file in shard], size // 5, seed)
-        assert write_sample(config, drawn, share, seed, tmp_path / f"sample{seed}") in (2, 3)
 
 
 @pytest.fixture
@@ -279,12 +261,10 @@ def test_estimate_interval_holds_the_builds_tokens_as_often_as_it_says(uneven) -
             drawn, share = draw_files(files, sample_bytes, seed)
             folder = root / f"samples/{sample_bytes}-{seed}"
             write_sample(config, drawn, share, seed, folder)
-            lines: list[list[bytes]] = [[] for _ in drawn]
-            for number, _, line in read_sample(folder, read_table(folder.with_suffix(".json"))):
-                lines[number].append(line + b"\n")
+            lines = [path.read_bytes().splitlines(keepends=True) for path in sorted(folder.iterdir())]
             assert len({line for some in lines for line in some}) == sum(map(len, lines))
             tokens = [np.array([tokens_of[line] for line in some], np.int64) for some in lines]
-            totals.append(total_of(tokens, [item.chance for item in drawn], share))
+            totals.append(total_of(tokens, drawn, share))
         estimates = np.array([total.estimate for total in totals])
         spread = estimates.std()
         assert abs(estimates.mean() - total) < 4 * spread / 20  # unbiased
@@ -307,7 +287,7 @@ def test_estimate_of_twenty_seeds_agrees_with_the_lines_it_drew(uneven) -> None:
 
 
 @pytest.mark.slow
-def test_estimate_command_says_what_a_build_needs_and_the_build_compares(tmp_path) -> None:
+def test_estimate_command_says_what_a_build_needs(tmp_path) -> None:
     many_files(tmp_path, files=6)
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(values(tmp_path, "8kB")))
@@ -319,5 +299,3 @@ def test_estimate_command_says_what_a_build_needs_and_the_build_compares(tmp_pat
     written = Estimate(**{name: value for name, value in saved.items() if name != SUBJECT})
     assert f"at most {written.tokens_high:,}; {written.tokens:,} if" in done.output
     assert [path.name for path in (tmp_path / "work/tiny").iterdir()] == ["estimate.json"]  # the scratch folder is gone
-    built = CliRunner().invoke(app, ["build", str(path), "--workers", "1"], catch_exceptions=False)
-    assert f"estimated  {written.tokens:,} tokens; got " in built.output

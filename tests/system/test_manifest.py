@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.stages.graph import open_build
-from corpusmill.verify import verify_build
+from corpusmill.inspect.verify import verify_build
 from tests.system.corpus import configuration, lines_of, make_documents
 
 PLAIN: dict[str, Any] = {
@@ -72,7 +72,7 @@ def test_manifest_lists_every_delivered_file_with_its_sha256(root) -> None:
 
 
 def test_manifest_another_order_or_shard_size_leaves_no_stale_file(root, tmp_path) -> None:
-    """What the manifest reads of the configuration is in its fingerprint (attacks.md, row 76)."""
+    """What the manifest reads of the configuration is in its fingerprint."""
     exports = {"numpy": {"tokens_per_shard": 900, "checkpoints": True}}
     assert "shuffle_quality.json" in delivered(root, exports=exports)
     settings = {"exports": {"numpy": {"tokens_per_shard": 700, "checkpoints": True}}, "shuffle": {"order": "source"}}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.stages.summarize import summarize
-from corpusmill.verify import verify_build
+from corpusmill.inspect.verify import verify_build
+from corpusmill.upload.stages.summarize import summarize
 from tests.system.corpus import reused
 from tests.system.test_decontamination import (
     HITS,

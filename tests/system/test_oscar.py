@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corpusmill.builds.estimate import compare_with_actual, estimate_dataset
+from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config, load_config
-from corpusmill.datasets.merge import merge_exports
-from corpusmill.datasets.repair import compare_copies
 from corpusmill.engine.build import Build
 from corpusmill.export import megatron
-from corpusmill.mixture import mix, open_source
-from corpusmill.stages.graph import open_build
+from corpusmill.inspect.datasets.merge import merge_exports
+from corpusmill.inspect.datasets.repair import compare_copies
+from corpusmill.training.mixture import mix, open_source
+from corpusmill.upload.stages.summarize import summarize
 from tests.system.corpus import make_documents
 
 RECIPE = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "oscar.yaml"
@@ -63,7 +64,7 @@ def test_oscar_recipe_is_a_valid_configuration_without_a_least_length() -> None:
     assert config.exports.sample_documents == 10_000
 
 
-def test_oscar_m25_sample_has_the_tokens_of_the_whole_set(oscar, root) -> None:
+def test_oscar_sample_has_the_tokens_of_the_whole_set(oscar, root) -> None:
     folder = (root / "fast" / "oscar" / "latest").resolve()
     merged = root / "one_content_document"
     merge_exports([folder / "megatron"], merged)
@@ -73,20 +74,20 @@ def test_oscar_m25_sample_has_the_tokens_of_the_whole_set(oscar, root) -> None:
     assert sample.tokens.tobytes() == whole.tokens[: sample.tokens.size].tobytes()
 
 
-def test_oscar_m08_prefix_names_the_key_of_the_text(oscar, root) -> None:
+def test_oscar_prefix_names_the_key_of_the_text(oscar, root) -> None:
     folder = (root / "fast" / "oscar" / "latest").resolve() / "megatron"
     assert (folder / "oscar_00000_content_document.bin").is_file()
 
 
 @pytest.mark.slow
-def test_oscar_m26_estimate_has_an_interval_and_stands_beside_the_exact_count(oscar, root) -> None:
+def test_oscar_estimate_has_an_interval_and_is_shown_beside_the_exact_count(oscar, root) -> None:
     estimate_dataset(oscar.config)
-    compared = compare_with_actual(oscar)
-    assert compared
-    assert f"{oscar.total('tokenize', 'tokens'):,}" in compared
+    (tokens,) = (figure for figure in summarize(oscar).estimate if figure.name == "tokens")
+    assert tokens.actual == oscar.total("tokenize", "tokens")
+    assert tokens.is_inside
 
 
-def test_oscar_m27_both_destinations_hold_the_same(oscar, root) -> None:
+def test_oscar_both_destinations_hold_the_same(oscar, root) -> None:
     compared = compare_copies(str(root / "fast" / "oscar"), str(root / "backup" / "oscar"))
     assert (compared.wrong_first, compared.wrong_second) == ((), ())
 

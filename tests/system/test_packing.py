@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import PackingConfig, check_config
 from corpusmill.engine.build import Build
 from corpusmill.export.manifest import read_manifest
 from corpusmill.export.webdataset import read_shard
-from corpusmill.lineage import locate, trace, verify_records
-from corpusmill.lineage.facts import Piece
+from corpusmill.inspect.lineage import locate, trace, verify_records
+from corpusmill.inspect.lineage.facts import Piece
+from corpusmill.inspect.verify import verify_build
 from corpusmill.report.summary import from_json
-from corpusmill.stages.graph import open_build
-from corpusmill.verify import verify_build
 from tests.oracles.cl100k import cl100k
 from tests.oracles.tokens import packed
 from tests.quick import quick

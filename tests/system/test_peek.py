@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.datasets.dataset import open_dataset
-from corpusmill.datasets.merge import merge_exports
-from corpusmill.datasets.peek import peek_record
-from corpusmill.errors import CorruptDataError, PermanentError, SourceError
-from corpusmill.mixture.sources import open_source
+from corpusmill.inspect.datasets.dataset import open_dataset
+from corpusmill.inspect.datasets.merge import merge_exports
+from corpusmill.inspect.datasets.peek import peek_record
+from corpusmill.training.mixture.sources import open_source
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 from tests.tokens.vocabularies import shared
 
@@ -57,7 +57,7 @@ def test_peek_empty_documents_are_records_of_their_own(texts, tmp_path) -> None:
     actual = [peek_record(path, record, 10**6).text.removesuffix(EOT) for record in range(len(texts))]
     assert sorted(actual) == sorted(texts)
     assert "" in actual
-    with pytest.raises(PermanentError, match="there is no such record"):
+    with raises("record.unknown"):
         peek_record(path, len(texts), 1)
 
 
@@ -78,13 +78,13 @@ def test_peek_position_of_a_numpy_shard_shows_the_stream_from_there(outputs) -> 
 @pytest.mark.parametrize("pattern", ["megatron/*.bin", "nanoset/*.ds", "webdataset/*.tar", "numpy/train/*.npy"])
 def test_peek_record_that_is_not_there_is_refused(outputs, pattern: str) -> None:
     for record in (10**6, 10**22):
-        with pytest.raises(PermanentError, match="there is no such record"):
+        with raises("record.unknown"):
             peek_record(min(outputs.glob(pattern)), record, 1)
 
 
 def test_peek_file_outside_a_dataset_is_refused(tmp_path) -> None:
     (tmp_path / "x.ds").write_bytes(b"")
-    with pytest.raises(SourceError, match="is not in a finished dataset"):
+    with raises("dataset.file_outside"):
         peek_record(tmp_path / "x.ds", 0, 1)
 
 
@@ -127,7 +127,7 @@ def test_peek_tokenizer_known_by_its_file_alone_shows_ids_and_text_with_the_conf
 
 
 def test_peek_configuration_of_another_tokenizer_is_refused(outputs, named_by_file) -> None:
-    with pytest.raises(PermanentError, match="the configuration names another tokenizer than the dataset's"):
+    with raises("peek.other_tokenizer"):
         peek_record(min(outputs.glob("nanoset/*.ds")), 0, 1, named_by_file[0])
 
 
@@ -138,8 +138,8 @@ def test_peek_in_a_dataset_whose_description_is_damaged_is_refused(outputs, tmp_
     shutil.copytree(outputs.resolve(), copy)
     (copy / "dataset.json").write_bytes(text)
     for open_damaged in (open_dataset, open_source, lambda folder: peek_record(min(folder.glob("nanoset/*.ds")), 0, 1)):
-        with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
+        with raises("dataset.description_changed"):
             open_damaged(copy)
     if text != b"{}":  # which may be another program's
-        with pytest.raises(CorruptDataError, match="description is not the one that was delivered"):
+        with raises("dataset.description_changed"):
             merge_exports([copy / "nanoset"], tmp_path / "merged.ds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,27 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from corpusmill.builds.forgetting.remains import search_for
+from corpusmill.builds.graph import open_build
+from corpusmill.builds.infini_gram import write_index
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
+from corpusmill.dedup.stages.match import repeated_strings
 from corpusmill.documents.quarantine import read_quarantine
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
-from corpusmill.errors import RejectedDocumentsError
-from corpusmill.forgetting.remains import search_for
-from corpusmill.lineage import locate
-from corpusmill.lineage.facts import ContaminatedLine, DroppedLine, Located, RejectedLine
-from corpusmill.stages.graph import open_build
-from corpusmill.stages.match import repeated_strings
-from corpusmill.stages.summarize import summarize
-from corpusmill.steps.answering import StepError
-from corpusmill.verify import verify_build
+from corpusmill.inspect.lineage import locate
+from corpusmill.inspect.lineage.facts import ContaminatedLine, DroppedLine, Located, RejectedLine
+from corpusmill.inspect.verify import verify_build
+from corpusmill.upload.stages.summarize import summarize
+from tests.documents.test_splitting import bgzip_block
+from tests.raising import raises
 from tests.system.corpus import configuration, make_documents
 from tests.system.test_decontamination import QUESTION, write_benchmark
 
 STEPS = """
+from pathlib import Path
+
 from corpusmill.steps import Drop, Keep
 
 def some(document, by):
@@ -39,6 +43,11 @@ def some(document, by):
 def fails(document):
     if document.id == "doc-150":
         raise ValueError
+
+def changes_the_file(document, path, old, new):
+    if old in document.text:
+        data = Path(path).read_bytes()
+        Path(path).write_bytes(data.replace(old.encode(), new.encode()))
 """
 ROWS = 160
 CONTAMINATED = 141
@@ -83,7 +92,7 @@ def config_of(root: Path, folder: Path, **changes: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("corpusmill.engine.plan.SMALLEST_PART_BYTES", 1)
     monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
     (tmp_path / "by_place.py").write_text(STEPS)
 
@@ -163,16 +172,15 @@ def test_rows_of_dropped_documents_copied_into_a_list_to_forget_match(tmp_path: 
 def test_errors_name_the_line_of_the_users_file(tmp_path: Path) -> None:
     write(tmp_path / "corpus", "big.jsonl")
     source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "8KiB", "max_rejected_share": 0}
-    with pytest.raises(RejectedDocumentsError) as rejected:
+    with raises("documents.too_many_malformed") as rejected:
         built(config_of(tmp_path, tmp_path / "corpus", source=source))
     malformed = {f"big.jsonl line {number + 1}" for number, row in enumerate(rows_of()) if not row}
     where = str(dict(rejected.value.details)["where"]).split("\n")
     assert {line.partition(":")[0] for line in where} <= malformed | {"zz.jsonl line 1"}
     quarantine = Path(str(dict(rejected.value.details)["quarantine"]))
     assert {f"{row['source']} line {row['line']}" for row in rows(quarantine)} <= malformed | {"zz.jsonl line 1"}
-    with pytest.raises(StepError) as failed:
+    with raises("custom_step.failed", "big.jsonl, line 151"):
         built(config_of(tmp_path, tmp_path / "corpus", steps=[{"use": "by_place:fails"}]))
-    assert "big.jsonl, line 151" in str(failed.value)
 
 
 @pytest.mark.parametrize("name", ["big.jsonl", "big.parquet"])
@@ -193,10 +201,90 @@ def test_annotated_hit_of_a_cut_file_is_in_its_document(tmp_path: Path, name: st
 
 def test_infini_gram_index_of_a_cut_file_names_the_users_file_and_lines(tmp_path: Path) -> None:
     write(tmp_path / "corpus", "big.jsonl")
-    build = built(config_of(tmp_path, tmp_path / "corpus", steps=None, index={"method": "suffix_array"}))
-    assert len(build.plan.shards) > 3
-    folders = [build.folder("suffix_array", shard) for shard in build.units("suffix_array")]
-    named = {row["metadata"]["id"]: (row["path"], row["linenum"]) for at in folders for row in rows(at / "metadata")}
+    config = config_of(tmp_path, tmp_path / "corpus", steps=None, decontamination=None)
+    write_index(config, str(tmp_path / "ngrams"), workers=1)
+    written = sorted((tmp_path / "ngrams").glob("*/metadata"))
+    assert len(written) > 3
+    named = {row["metadata"]["id"]: (row["path"], row["linenum"]) for path in written for row in rows(path)}
     places = {f"doc-{number}": ("big.jsonl", number) for number, row in enumerate(rows_of()) if row}
-    del places[f"doc-{CONTAMINATED}"]
     assert named == places | {"last": ("zz.jsonl", 1)}
+
+
+def stored_lines(folder: Path, name: str) -> list[str]:
+    """Writes a file whose texts stand in it as they are; returns how each begins."""
+    folder.mkdir()
+    texts = [f"{number:05d} " + text for number, text in enumerate(make_documents(ROWS, seed=5))]
+    rows = [{"id": f"doc-{number}", "text": text} for number, text in enumerate(texts)]
+    if name.endswith(".parquet"):
+        as_they_are: Any = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+        pq.write_table(pa.Table.from_pylist(rows), folder / name, row_group_size=7, **as_they_are)
+    else:
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [text[:6] for text in texts]
+
+
+@pytest.mark.parametrize("name", ["big.jsonl", "big.parquet"])
+def test_line_of_a_cut_file_that_changed_is_named_as_in_the_users_file(tmp_path: Path, name: str) -> None:
+    """A step changes it while the dataset is built: after it was indexed, before it is read again."""
+    texts, changed = stored_lines(tmp_path / "corpus", name), ROWS - 20
+    change = {"path": str(tmp_path / "corpus" / name), "old": texts[changed], "new": "xxxxx "}
+    steps = [{"use": "by_place:changes_the_file", "with": change, "before": "writeback"}]
+    with raises("source.changed_during_build source.changed_since_indexed") as failed:
+        built(config_of(tmp_path, tmp_path / "corpus", steps=steps, decontamination=None))
+    if name.endswith(".parquet"):  # it is compared whole before a row is read
+        what, where = "a source file changed during the build", name
+    else:
+        what, where = "a source file differs from the one that was indexed", f"{name}, line {changed + 1:,}"
+    assert (failed.value.what, dict(failed.value.details)["where"]) == (what, where)
+
+
+def test_annotation_without_a_place_names_the_line_of_the_users_file(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    texts = [f"{number:05d} " + text * 3 for number, text in enumerate(make_documents(400, seed=6))]
+    rows = [{"text": text} | ({"ranges": []} if number == 390 else {}) for number, text in enumerate(texts)]
+    (tmp_path / "corpus/big.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dedup = {"mode": "annotate", "minimum_bytes": 100, "writeback": True, "annotate_key": "ranges"}
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "64KiB"}
+    with raises("annotation.key_taken") as failed:
+        built(config_of(tmp_path, tmp_path / "corpus", steps=None, decontamination=None, dedup=dedup, source=source))
+    assert dict(failed.value.details)["where"] == "big.jsonl, line 391"
+
+
+def damaged(folder: Path, name: str) -> tuple[int, int]:
+    """Writes a file of many frames, of which one is damaged; returns where that begins, and the file's size."""
+    folder.mkdir()
+    lines = [json.dumps({"text": text}).encode() + b"\n" for text in make_documents(6000, seed=5)]  # 9 MB
+    pack = bgzip_block if ".gz" in name else zstandard.ZstdCompressor(write_checksum=True).compress
+    frames = [pack(b"".join(lines[first : first + 3])) for first in range(0, len(lines), 3)]
+    bad = len(frames) * 3 // 4
+    begin, end = len(b"".join(frames[:bad])), len(b"".join(frames[: bad + 1]))
+    data = bytearray(b"".join(frames))
+    data[end - (12 if ".gz" in name else 9)] ^= 0x55  # before the checksum
+    (folder / name).write_bytes(data)
+    return begin, len(data)
+
+
+@pytest.mark.parametrize("name", ["big.jsonl.zst", "big.jsonl.gz"])
+def test_damage_in_a_cut_file_is_named_by_the_byte_of_the_users_file(tmp_path: Path, name: str) -> None:
+    begin, size_bytes = damaged(tmp_path / "corpus", name)
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": "256KiB"}
+    with raises("source.not_decompressable") as failed:
+        built(config_of(tmp_path, tmp_path / "corpus", steps=None, decontamination=None, source=source))
+    where = str(dict(failed.value.details)["where"])
+    said = re.fullmatch(
+        rf"{name}, at or before byte ([0-9,]+), after [0-9,]+ decompressed bytes from byte [0-9,]+ on", where
+    )
+    assert said, where
+    assert begin < int(said[1].replace(",", "")) <= size_bytes
+
+
+def test_damaged_row_group_of_a_cut_file_is_said_of_the_users_file(tmp_path: Path) -> None:
+    texts = stored_lines(tmp_path / "corpus", "big.parquet")
+    data = bytearray((tmp_path / "corpus/big.parquet").read_bytes())
+    at = data.index(texts[70].encode())
+    data[at - 64 : at - 4] = bytes(60)  # the header of the page before it
+    (tmp_path / "corpus/big.parquet").write_bytes(data)
+    with raises("parquet.not_readable") as failed:
+        built(config_of(tmp_path, tmp_path / "corpus", steps=None, decontamination=None))
+    assert str(dict(failed.value.details)["where"]).startswith("big.parquet")
+    assert "part0" not in str(failed.value)

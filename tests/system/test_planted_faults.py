@@ -18,7 +18,7 @@ from tests.quick import quick
 # What some must be caught by, and how that begins.
 BY_THE_BUILD = {
     "tokenize takes out no ranges": "account: tokenize",
-    "the texts of a batch are encoded in reverse": "TokenizerError: the ids of a document do not decode",
+    "the texts of a batch are encoded in reverse": "error[tokens.not_decodable]",
     "a document is taken twice, the next one not": "account: scatter",
     "a document's tokens begin one early": "account: scatter, content",
     "a showing's tokens begin one early": "account: scatter, content",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.ledger import RECEIPT_NAME, read_receipt
+from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
 from tests.system.reclaimed import build, outputs, write_files
 
 

@@ -12,23 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import run_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.reprocess import ask_for_shard, compare, digests
 from corpusmill.engine.build import Build
 from corpusmill.engine.garbage import find_garbage
 from corpusmill.engine.graph import Graph
+from corpusmill.engine.ledger import Outcome, reading
 from corpusmill.engine.preview import preview
 from corpusmill.engine.reclaim import _find_readers, readers_of
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import kind_of
-from corpusmill.errors import PermanentError
-from corpusmill.ledger import Outcome, reading
-from corpusmill.lineage import locate_id, trace, verify_records
-from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.verify import render, verify_build
+from corpusmill.engine.work import Identity, Inputs, Work
+from corpusmill.inspect.lineage import locate_id, trace, verify_records
+from corpusmill.inspect.verify import render, verify_build
 from tests.quick import examples, quick
+from tests.raising import raises
 from tests.system.corpus import configuration
 from tests.system.kept import keep, put_back
 from tests.system.reclaimed import RECLAIMED, build, configured, held_bytes, outputs, require_reclaimed, write_files
@@ -76,7 +77,7 @@ def test_eager_build_delivers_the_bytes_of_keep_and_holds_receipts(kept: Path, e
     assert held_bytes(built) < held_bytes(other) / 4
 
 
-def test_unchanged_eager_build_has_nothing_to_give_back_and_waits_for_no_reader(root: Path) -> None:
+def test_unchanged_eager_build_has_nothing_to_reclaim_and_waits_for_no_reader(root: Path) -> None:
     built = open_build(plan_dataset(configured(root)))
     work = built.work
     with ExitStack() as readers:
@@ -87,18 +88,18 @@ def test_unchanged_eager_build_has_nothing_to_give_back_and_waits_for_no_reader(
     assert not list(work.glob("*/.reclaim_later*"))
 
 
-def test_unchanged_eager_build_deletes_what_a_killed_one_had_given_back_and_not_deleted(root: Path) -> None:
+def test_unchanged_eager_build_deletes_what_a_killed_one_had_reclaimed_and_not_deleted(root: Path) -> None:
     built = open_build(plan_dataset(configured(root)))
-    given_back = {
-        stage: built.step_folder(stage, unit) / built.receipt(stage, unit).given_back[0]
+    reclaimed = {
+        stage: built.step_folder(stage, unit) / built.receipt(stage, unit).reclaimed[0]
         for stage in RECLAIMED
         for unit in built.units(stage)
-        if built.receipt(stage, unit).given_back
+        if built.receipt(stage, unit).reclaimed
     }
-    for path in given_back.values():
+    for path in reclaimed.values():
         path.write_bytes(b"left")
     require_reclaimed(build(root))
-    assert not [path for path in given_back.values() if path.exists()]
+    assert not [path for path in reclaimed.values() if path.exists()]
 
 
 def test_eager_build_hands_its_exports_over_to_an_only_destination_and_keeps_no_name_of_them(eager: Path) -> None:
@@ -124,7 +125,7 @@ def test_steps_that_run_again_with_the_same_outcome_leave_what_was_computed_from
     built = open_build(plan_dataset(configured(root)))
     before, rollup = digests(built), built.rollup("scatter")
     for unit in built.units("scatter"):
-        assert built.receipt("scatter", unit).given_back
+        assert built.receipt("scatter", unit).reclaimed
         built.make_whole("scatter", unit)
     assert sorted(looked_up) == sorted(set(looked_up))
     assert built.rollup("scatter") is rollup
@@ -181,7 +182,7 @@ def test_finished_eager_build_runs_again_without_any_work_and_is_whole(root: Pat
     assert find_garbage(built.work, GRAPH) == []
 
 
-def test_kept_build_that_becomes_eager_gives_back_without_running_a_step(kept: Path, tmp_path: Path) -> None:
+def test_kept_build_that_becomes_eager_reclaims_without_running_a_step(kept: Path, tmp_path: Path) -> None:
     write_files(tmp_path / "corpus", 1, 2, 3)
     built = build(tmp_path, "keep")
     times = [built.finished_at("gather", unit) for unit in built.units("gather")]
@@ -217,6 +218,11 @@ def test_reprocessed_shard_of_any_stage_leaves_every_byte_as_it_was(root: Path, 
     require_reclaimed(built)
 
 
+def run_again(build: RunnableBuild, stage: str, unit: str) -> None:
+    build.ask_for(stage, unit)
+    build.run(stage, unit)
+
+
 @pytest.mark.parametrize("stage", quick(reversed(RECLAIMED), 2))
 def test_cleared_task_makes_again_what_it_reads_and_gives_it_back(root: Path, kept: Path, stage: str) -> None:
     built = open_build(plan_dataset(configured(root)))
@@ -224,17 +230,17 @@ def test_cleared_task_makes_again_what_it_reads_and_gives_it_back(root: Path, ke
         GRAPH.names.index(stage) : GRAPH.names.index("report")
     ]:  # cleared with everything downstream of it
         if later == stage or stage in GRAPH.before(later):
-            for task in built.tasks(later):
-                open_build(built.plan_receipt).run_task(later, task, again=True)
+            for unit in built.units(later):
+                run_again(open_build(built.plan_receipt), later, unit)
     assert outputs(root) == outputs(kept)
     require_reclaimed(open_build(built.plan_receipt))
 
 
 # Of references there are none here.
 @pytest.mark.parametrize("stage", quick([name for name in reversed(RECLAIMED) if "reference" not in name], 3))
-def test_cleared_task_alone_gives_back_what_it_made(root: Path, stage: str) -> None:
+def test_cleared_task_alone_reclaims_what_it_made(root: Path, stage: str) -> None:
     built = open_build(plan_dataset(configured(root)))
-    built.run_task(stage, built.tasks(stage)[0], again=True)
+    run_again(built, stage, built.units(stage)[0])
     require_reclaimed(open_build(built.plan_receipt))
 
 
@@ -243,15 +249,17 @@ def test_step_under_way_keeps_what_it_reads_while_others_finish(root: Path) -> N
     units = open_build(receipt).units("export")
     tries = []
 
-    def run_among_others(view: Any, unit: str, folder: Path) -> Any:
-        tries.append(unit)
+    def run_among_others(inputs: Inputs, *given: Any) -> Any:
+        tries.append(inputs.unit)
         for other in units:
-            if other != unit:
-                open_build(receipt).run("export", other)  # and gives back what it read
-        return GRAPH["export"].run(view, unit, folder)
+            if other != inputs.unit:
+                open_build(receipt).run("export", other)  # and reclaims what it read
+        return export.work.run(inputs, *given)
 
-    slow = Graph(replace(item, run=run_among_others) if item.name == "export" else item for item in GRAPH)
-    RunnableBuild(receipt, slow).run_task("export", units[0], again=True)
+    export = GRAPH["export"]
+    among_others = replace(export, work=replace(export.work, run=run_among_others))
+    slow = Graph(among_others if item is export else item for item in GRAPH)
+    run_again(RunnableBuild(receipt, slow), "export", units[0])
     assert tries == units[:1] * 2  # the first try met files that were not there
     require_reclaimed(open_build(receipt))
 
@@ -259,7 +267,7 @@ def test_step_under_way_keeps_what_it_reads_while_others_finish(root: Path) -> N
 def test_damage_to_what_a_freed_step_keeps_is_mended_for_a_later_stage(root: Path) -> None:
     built = open_build(plan_dataset(configured(root)))
     cell, before = built.receipt("gather", built.units("gather")[0]), built.receipt("manifest", "dataset")
-    names = {output.name for output in cell.outputs if output.size_bytes} - set(cell.given_back)
+    names = {output.name for output in cell.outputs if output.size_bytes} - set(cell.reclaimed)
     assert names < {output.name for output in cell.outputs}
     for name in names:
         path = built.step_folder("gather", cell.unit) / name
@@ -272,27 +280,25 @@ def test_damage_to_what_a_freed_step_keeps_is_mended_for_a_later_stage(root: Pat
 
 
 def test_stage_of_ones_own_that_reads_what_is_freed_before_it_is_one_error(root: Path) -> None:
-    def read_cells(view: Any, unit: str, folder: Path) -> Any:
-        view.folder("gather", unit)
+    def read_cells(inputs: Inputs, *_: Any) -> Any:
+        inputs["cell"].folder()
         return Outcome(counts={"bytes_read": 0})
 
     late = replace(
         GRAPH["gather"],
         name="late",
         after=("upload",),
-        units_after=(),
         units=lambda build: build.units("gather"),
-        inputs=lambda _build, unit: [("gather", unit)],
-        run=read_cells,
+        work=Work(Identity, lambda *_: Identity(), lambda _build, unit: {"cell": [("gather", unit)]}, read_cells),
         checks=lambda *_: [],
         reclaimed=(),
     )
     built = RunnableBuild(plan_dataset(configured(root)), Graph([*GRAPH, late]))
-    with pytest.raises(PermanentError, match="reads files of gather that `reclaim: eager` has deleted"):
+    with raises("step.reads_reclaimed", "gather"):
         built.run("late", built.units("late")[0])
 
 
-def test_last_reader_gives_back_what_others_could_not_while_it_read(tmp_path: Path) -> None:
+def test_last_reader_reclaims_what_others_could_not_while_it_read(tmp_path: Path) -> None:
     write_files(tmp_path / "corpus", 1, 2, 3)
     built = open_build(begin_run(plan_dataset(configured(tmp_path))))
     for stage in (*GRAPH.before("gather"), "gather"):
@@ -307,7 +313,7 @@ def test_last_reader_gives_back_what_others_could_not_while_it_read(tmp_path: Pa
 
 
 def freed_kinds(built: Build) -> set[str]:
-    return {kind_of(unit) for unit in built.units("scatter") if built.receipt("scatter", unit).given_back}
+    return {kind_of(unit) for unit in built.units("scatter") if built.receipt("scatter", unit).reclaimed}
 
 
 def test_last_cell_of_documents_frees_scattered_documents_while_contexts_are_read(tmp_path: Path) -> None:
@@ -339,7 +345,7 @@ def test_destination_that_is_added_gets_everything(root: Path, kept: Path) -> No
     assert outputs(root) == outputs(kept)
 
 
-def test_verify_says_given_back_and_sees_damage_at_the_destination(root: Path) -> None:
+def test_verify_says_reclaimed_and_sees_damage_at_the_destination(root: Path) -> None:
     built = open_build(plan_dataset(configured(root)))
     verification = verify_build(built)
     assert verification.findings == ()

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset, run_build
 from corpusmill.builds.reprocess import begin
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.errors import ConfigError
-from corpusmill.lineage import Tracer, locate, render_located
-from corpusmill.lineage.facts import DroppedLine, Located, Piece
-from corpusmill.lineage.records import find_output
-from corpusmill.lineage.verify import verify_records
-from corpusmill.stages.graph import open_build
-from corpusmill.stages.summarize import shard_table, summarize
-from corpusmill.verify import verify_build
+from corpusmill.inspect.lineage import Tracer, locate, render_located
+from corpusmill.inspect.lineage.facts import DroppedLine, Located, Piece
+from corpusmill.inspect.lineage.records import find_output
+from corpusmill.inspect.lineage.verify import verify_records
+from corpusmill.inspect.verify import verify_build
+from corpusmill.upload.stages.summarize import shard_table, summarize
 from tests.oracles import dedup
+from tests.raising import raises
 from tests.system.corpus import configuration, make_documents, reused
 
 MINIMUM_BYTES = 60
@@ -86,14 +86,13 @@ def lost_by_windows(shards: list[list[str]], keep: str) -> tuple[int, int]:
     return sum(size > 0 for size in lost), sum(lost)
 
 
-@pytest.mark.parametrize("method", ["anchors", "suffix_array"])
 @pytest.mark.parametrize("keep", ["first_window", "every_string"])
-def test_text_whose_only_copy_was_dropped_is_counted_and_stated(root: Path, method: str, keep: str) -> None:
+def test_text_whose_only_copy_was_dropped_is_counted_and_stated(root: Path, keep: str) -> None:
     # ASCII, so that ranges are cut at no character and the oracle's bytes are those of the build
     plain = [[text.encode("ascii", "replace").decode() for text in texts_of(seed)] for seed in range(3)]
     for seed, texts in enumerate(plain):
         write(root, seed, texts)
-    of = build(root, dedup={"mode": "remove", "minimum_bytes": MINIMUM_BYTES, "keep": keep}, index={"method": method})
+    of = build(root, dedup={"mode": "remove", "minimum_bytes": MINIMUM_BYTES, "keep": keep})
     summary = summarize(of)
     actual = summary.filtered
     assert actual is not None
@@ -206,11 +205,11 @@ def test_reprocessed_shard_of_late_steps_is_the_same(root: Path) -> None:
 
 
 def test_late_step_with_annotate_is_refused(root: Path) -> None:
-    with pytest.raises(ConfigError, match="put it before: index"):
+    with raises("config.step_changes_annotated_text"):
         build(root, dedup={"mode": "annotate", "minimum_bytes": MINIMUM_BYTES})
 
 
 def test_late_step_with_annotated_hits_is_refused(root: Path) -> None:
     wanted = {"benchmarks": [{"name": "b", "path": str(root / "b.jsonl")}], "action": "annotate"}
-    with pytest.raises(ConfigError, match="put it before: index"):
+    with raises("config.step_changes_annotated_text"):
         build(root, decontamination=wanted)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.documents.text_shard import open_text_shard
 from corpusmill.engine.build import Build
-from corpusmill.sources.plan import SourcePart
-from corpusmill.stages.graph import open_build
+from corpusmill.engine.plan import SourcePart
 from tests.documents.test_splitting import bgzip_block
 from tests.quick import quick
 from tests.system.corpus import configuration, lines_of
@@ -83,7 +83,7 @@ RECUT += [("jsonl.zst", place, change) for place in ("bucket", "streamed") for c
 def test_refresh_another_shard_size_of_a_cut_file_holds_each_document_once(
     tmp_path, rclone, rclone_client, case: tuple[str, str, str]
 ) -> None:
-    """The second part's bytes and name stay, and what of them is its own does not (attacks.md, row 69)."""
+    """The second part's bytes and name stay, and what of them is its own does not."""
     kind, place, change = case
     texts, file, sizes = FILES[kind]()
     if place == "here":

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 from corpusmill.builds.estimate import estimate_dataset
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
+from corpusmill.direct.in_order.nanoset import write_nanoset
+from corpusmill.direct.in_order.source import Source
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview
-from corpusmill.errors import ConfigError
 from corpusmill.export import megatron, nanoset
-from corpusmill.in_order.nanoset import write_nanoset
-from corpusmill.in_order.source import Source
-from corpusmill.lineage import locate, trace, verify_records
-from corpusmill.lineage.facts import Piece
+from corpusmill.inspect.lineage import locate, trace, verify_records
+from corpusmill.inspect.lineage.facts import Piece
+from corpusmill.inspect.verify import render, verify_build
 from corpusmill.report.summary import from_json
-from corpusmill.stages.graph import open_build
 from corpusmill.tokens.tokenizer import load_tokenizer
-from corpusmill.verify import render, verify_build
 from tests.oracles import export as oracle
 from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
 from tests.oracles.lineage import exported_records
+from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, make_documents, reused, write_corpus
 
 EOT = 100257
@@ -201,7 +201,7 @@ def test_source_order_other_keys_of_the_section_change_nothing(built, root) -> N
 def test_source_order_appended_file_makes_new_cells_alone_and_equals_a_build_from_scratch(
     tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("corpusmill.stages.layout.UNIT_BYTES", 1)  # a step for each file
+    monkeypatch.setattr("corpusmill.export.stages.layout.UNIT_BYTES", 1)  # a step for each file
     write_corpus(tmp_path / "corpus")
     build(tmp_path)
     more = lines_of(make_documents(30, seed=8), 500)
@@ -242,9 +242,7 @@ def test_source_order_keeps_bounds_of_bos_and_kept_empty_documents(root, documen
 
 
 def test_random_order_without_a_seed_and_a_sample_in_source_order_are_refused(root) -> None:
-    with pytest.raises(ConfigError, match="configuration has 1 error") as raised:
+    with raises("config.seed_missing"):
         config(root, shuffle={})
-    assert "seed is required unless order is source" in str(raised.value)
-    with pytest.raises(ConfigError) as raised:
+    with raises("config.sample_in_order"):
         config(root, exports={"megatron": {}, "sample_documents": 5})
-    assert "a uniform sample only in random order" in str(raised.value)

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.documents.parquet import read_rows
 from corpusmill.documents.text_shard import open_text_shard
-from corpusmill.lineage import locate, trace, verify_records
-from corpusmill.stages.graph import open_build
+from corpusmill.inspect.lineage import locate, trace, verify_records
 from corpusmill.storage import SeekableFile
 from tests.documents.test_splitting import bgzip_block
 from tests.hub import COMMIT, Hub
@@ -30,7 +30,7 @@ from tests.system.corpus import configuration, lines_of, make_documents
 
 @pytest.fixture(autouse=True)
 def _small_files_are_cut(monkeypatch) -> None:
-    monkeypatch.setattr("corpusmill.sources.plan.SMALLEST_PART_BYTES", 1)
+    monkeypatch.setattr("corpusmill.engine.plan.SMALLEST_PART_BYTES", 1)
 
 
 def built(root: Path, **source: object):
@@ -168,7 +168,7 @@ def test_large_single_frame_file_stays_one_shard_and_the_plan_says_why(tmp_path)
 
 
 @pytest.mark.parametrize("stream", quick([True, False], 1), ids=["streamed", "copied"])
-def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool) -> None:
+def test_sources_bucket_and_folder_give_the_same_dataset(tmp_path, rclone, stream: bool) -> None:
     texts = make_documents(60)
     client = boto3.Session().client("s3", endpoint_url=rclone.endpoint)
     (tmp_path / "here/corpus").mkdir(parents=True)
@@ -197,7 +197,7 @@ def test_sources_t01_t02_t03_bucket_and_folder_give_the_same_dataset(tmp_path, r
     require_lineage(remote, "t.parquet", texts)
 
 
-def test_sources_t02_endings_said_by_a_pattern_give_the_same_dataset_here_and_in_a_bucket(tmp_path, rclone) -> None:
+def test_sources_endings_said_by_a_pattern_give_the_same_dataset_here_and_in_a_bucket(tmp_path, rclone) -> None:
     texts = make_documents(60)
     client = boto3.Session().client("s3", endpoint_url=rclone.endpoint)
     corpus = tmp_path / "here/corpus"

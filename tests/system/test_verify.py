@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.content_kernels import records_sum
+from corpusmill.engine import recounting
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import Graph
 from corpusmill.errors import VerificationError
 from corpusmill.export import tar, webdataset
 from corpusmill.fingerprint import file_digest
-from corpusmill.stages import recounting
-from corpusmill.stages.graph import GRAPH, open_build
-from corpusmill.verify import render, verify_build
-from corpusmill.verify.verification import open_steps, verify_step
+from corpusmill.inspect.verify import render, verify_build
+from corpusmill.inspect.verify.verification import open_steps, verify_step
+from corpusmill.kernels.content_kernels import records_sum
 from tests.quick import quick
 from tests.system.corpus import configuration, write_corpus
 from tests.system.verified import (

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build
-from corpusmill.ledger import RECEIPT_NAME
-from corpusmill.stages.graph import open_build
-from corpusmill.verify import verify_build
+from corpusmill.engine.ledger import RECEIPT_NAME
+from corpusmill.inspect.verify import verify_build
 from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents
 from tests.system.kept import keep, put_back

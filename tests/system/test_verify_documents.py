@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.ledger import RECEIPT_NAME, read_receipt
-from corpusmill.stages.graph import open_build
-from corpusmill.verify.exports import verify_outputs
-from corpusmill.verify.steps import StepFolder
-from corpusmill.verify.verification import open_steps, verify_step
+from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
+from corpusmill.inspect.verify.exports import verify_outputs
+from corpusmill.inspect.verify.steps import StepFolder
+from corpusmill.inspect.verify.verification import open_steps, verify_step
 from tests.system.corpus import configuration, reused, write_corpus
 
 SIZE = 100277
@@ -98,7 +98,7 @@ CASES = [("megatron", fault) for fault in MEGATRON] + [("nanoset", fault) for fa
 
 
 @pytest.mark.parametrize(("export", "fault"), CASES)
-def test_verify_m19_n22_finds_what_readers_accept(opened, export, fault) -> None:
+def test_verify_finds_what_readers_accept(opened, export, fault) -> None:
     """By the digest, and by what the files say of each other, which also finds what was wrong when it was written."""
     ending, damage = {"megatron": MEGATRON, "nanoset": NANOSET}[export][fault]
     build, steps = opened
@@ -118,7 +118,7 @@ def test_verify_m19_n22_finds_what_readers_accept(opened, export, fault) -> None
     assert any(path.name.split(".")[0] in item.where for item in by_content)
 
 
-def test_megatron_m18_n23_changed_input_is_made_anew_and_the_rest_is_reused(tmp_path) -> None:
+def test_megatron_changed_input_is_made_anew_and_the_rest_is_reused(tmp_path) -> None:
     write_corpus(tmp_path / "corpus", documents=20)
     values = configuration(tmp_path, exports={"megatron": {}, "nanoset": {}}, dedup={"mode": "none"})
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from corpusmill.engine.build import Build
+from corpusmill.engine.ledger import Receipt
 from corpusmill.fingerprint import file_digest
-from corpusmill.ledger import Receipt
 from tests.quick import quick
 from tests.system.verified import (
     ALL_STAGES,

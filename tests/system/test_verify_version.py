@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.stages.description import reference_text, sums_text
-from corpusmill.stages.graph import open_build
+from corpusmill.inspect.verify import Finding, verify_version
+from corpusmill.inspect.verify.exports import check_manifests
+from corpusmill.inspect.verify.verification import open_steps
 from corpusmill.storage import Store, open_store
-from corpusmill.verify import Finding, verify_version
-from corpusmill.verify.exports import check_manifests
-from corpusmill.verify.verification import open_steps
+from corpusmill.upload.stages.description import reference_text, sums_text
 from tests.system.corpus import configuration, write_corpus
 
 PLACES = ("fast", "backup")
@@ -299,7 +299,7 @@ def test_verify_command_names_a_version_and_exits_1_for_a_finding(root) -> None:
         assert (well.exit_code, "no errors found" in well.output) == (0, True), well.output
     (folder_of(root) / "SHA256SUMS").unlink()
     wrong = CliRunner().invoke(app, ["verify", str(config), "--version", "latest"])
-    assert (wrong.exit_code, "1 findings" in wrong.output) == (1, True), wrong.output
+    assert (wrong.exit_code, "1 finding\n" in wrong.output) == (1, True), wrong.output
     assert CliRunner().invoke(app, ["verify", str(config), "--version", "../.."]).exit_code == 2
     assert not (root / "work").exists()
 

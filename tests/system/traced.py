@@ -6,14 +6,14 @@ import json
 from itertools import accumulate
 from pathlib import Path
 
+from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.lineage import (
+from corpusmill.inspect.lineage import (
     locate,
 )
-from corpusmill.lineage.facts import Located
-from corpusmill.stages.graph import open_build
+from corpusmill.inspect.lineage.facts import Located
 from tests.system.corpus import configuration, lines_of, make_documents
 
 EOT = 100257

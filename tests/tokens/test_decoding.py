@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.errors import TokenizerError
 from corpusmill.tokens.decoding import AHEAD_TOKENS, ENTRY_BYTES, Decoder, first_difference, token_table
 from corpusmill.tokens.spelling import Spelling
+from tests.raising import raises
 
 LENGTHS = [1, 7, 8, 9, ENTRY_BYTES - 2, ENTRY_BYTES - 1, ENTRY_BYTES, ENTRY_BYTES + 1, 3 * ENTRY_BYTES]
 TOKENS = {number: bytes(97 + (number + place) % 3 for place in range(size)) for number, size in enumerate(LENGTHS)}
@@ -82,5 +82,5 @@ def test_one_wrong_byte_of_a_token_of_any_length_is_an_error(size: int) -> None:
             text = bytearray(b"x" * size + behind)
             text[place] ^= 1
             given = [(bytes(text), [0] + [1] * (len(behind) // 2))]
-            with pytest.raises(TokenizerError, match="do not decode"):
+            with raises("tokens.not_decodable"):
                 Decoder(OtherIds(), table).compare(*arrays(given))  # type: ignore[arg-type]

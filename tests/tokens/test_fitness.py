@@ -1,4 +1,4 @@
-"""The test matrix behind pipeline/tokens/fitness.py: what the rule lets through is equal, what it refuses differs."""
+"""The test matrix behind corpusmill/tokens/fitness.py: what the rule lets through is equal, what it refuses differs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpusmill.errors import TokenizerError
 from corpusmill.tokens.audit import tricky_texts
 from corpusmill.tokens.fitness import isolated, why_not_gigatoken_json
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.quick import quick
+from tests.raising import raises
 from tests.tokens.vocabularies import (
     GPT2,
     NEOX,
@@ -203,7 +203,7 @@ def test_gigatoken_construct_that_the_rule_lets_through_gives_equal_ids(name: st
 @pytest.mark.parametrize("name", [*DIFFERS, *UNREAD])
 def test_gigatoken_construct_that_the_rule_refuses_names_the_engine_and_the_reason(name: str, tmp_path) -> None:
     path = written({**DIFFERS, **UNREAD}[name](), tmp_path)
-    with pytest.raises(TokenizerError, match="this tokenizer needs engine tokenizers because"):
+    with raises("tokenizer.needs_engine", "tokenizers"):
         load_tokenizer(path, engine="gigatoken", eot="a")
     assert load_tokenizer(path, engine="tokenizers", eot="a").why_slow == ""
     auto = load_tokenizer(path, eot="a")
@@ -232,7 +232,7 @@ def test_tiktoken_file_with_holes_needs_engine_tiktoken_whose_ids_are_right(tmp_
     path = tmp_path / "holes.tiktoken"
     path.write_text("\n".join(lines[:-1]) + "\n" + lines[-1].split()[0] + " 50300\n")
     arguments = {"pattern": "r50k_base", "special_tokens": (("<|endoftext|>", 50290),)}
-    with pytest.raises(TokenizerError, match="needs engine tiktoken because its ranks have holes"):
+    with raises("tokenizer.needs_engine", "tiktoken", "its ranks have holes"):
         load_tokenizer(str(path), engine="gigatoken", **arguments)
     tokenizer = load_tokenizer(str(path), engine="tiktoken", **arguments)
     assert (tokenizer.vocabulary_size, tokenizer.eot_id) == (50301, 50290)
@@ -241,5 +241,5 @@ def test_tiktoken_file_with_holes_needs_engine_tiktoken_whose_ids_are_right(tmp_
 
 
 def test_tiktoken_file_does_not_open_with_engine_tokenizers() -> None:
-    with pytest.raises(TokenizerError, match="needs engine tiktoken because tokenizers does not read tiktoken files"):
+    with raises("tokenizer.needs_engine", "tiktoken", "tokenizers does not read tiktoken files"):
         load_tokenizer("cl100k_base", engine="tokenizers")

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.errors import TokenizerError
-from corpusmill.lineage.stream import context_stretches
+from corpusmill.inspect.lineage.stream import context_stretches
 from corpusmill.tokens.packing import Packing, plan_contexts
 from corpusmill.tokens.records import context_records
 from corpusmill.tokens.token_shard import TokenShard
 from tests.oracles.tokens import packed
+from tests.raising import raises
 
 EOT, BOS, PAD = 97, 98, 99
 DOCUMENTS = st.lists(st.lists(st.integers(0, 90), max_size=14), max_size=16)
@@ -93,11 +93,11 @@ def test_always_pad_file_without_documents_makes_one_context_of_padding() -> Non
 
 def test_bos_without_such_a_token_is_refused() -> None:
     shard = TokenShard(np.array([1], "<u2"), np.array([1], np.uint64), "none", "0" * 64, 100, EOT, PAD)
-    with pytest.raises(TokenizerError, match="no BOS token"):
+    with raises("tokenizer.no_special_token", "BOS"):
         context_records(shard, 4, Packing(bos=True)).copy(np.arange(1))
 
 
-def test_contexts_n12_windows_keep_the_tail_and_shards_smaller_than_a_window() -> None:
+def test_contexts_windows_keep_the_tail_and_shards_smaller_than_a_window() -> None:
     """datatrove's chunk shuffle drops a tail below the window, and all of a file that is shorter than one."""
     for documents in ([[1, 2, 3]], [[1] * 9, [2] * 9]):
         records = context_records(shard_of([documents]), 10)

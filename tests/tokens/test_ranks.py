@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.errors import CorruptDataError
 from corpusmill.tokens.decoding import token_table
 from corpusmill.tokens.ranks import read_ids, read_ranks, read_spelling, token_lengths
 from corpusmill.tokens.spelling import Spelling
 from tests.oracles.spelling import words_of
+from tests.raising import raises
 
 
 @given(words=st.dictionaries(st.integers(0, 300), st.binary(min_size=1, max_size=9), min_size=1), data=st.data())
@@ -73,7 +73,7 @@ def split(tokens: list[tuple[int, bytes]]) -> tuple[list[int], list[bytes]]:
 
 
 def test_token_lengths_of_an_unknown_id_are_refused() -> None:
-    with pytest.raises(CorruptDataError, match="no such id"):
+    with raises("tokenizer.no_such_id"):
         token_lengths(b"YQ== 0\nYmI= 2\n", np.array([0, 1]), where=Path("own.tiktoken"))
 
 
@@ -86,7 +86,14 @@ def test_read_ranks_malformed_line_is_named_by_its_number_and_not_quoted() -> No
 
 def test_trace_imports_neither_numba_nor_a_tokenizer() -> None:
     """They take longer than everything else of `corpusmill trace`."""
-    modules = ("lineage", "training", "documents.text_shard", "tokens.packing", "tokens.ranks", "tokens.record_shard")
+    modules = (
+        "inspect.lineage",
+        "training",
+        "documents.text_shard",
+        "tokens.packing",
+        "tokens.ranks",
+        "tokens.record_shard",
+    )
     shown = f"import sys, {', '.join(f'corpusmill.{name}' for name in modules)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True, text=True)
     assert not {"numba", "tiktoken", "tokenizers", "gigatoken", "awkward"} & set(done.stdout.split())

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corpusmill.errors import CorruptDataError
+from corpusmill.kernels.runs import runs
 from corpusmill.tokens.packing import Packing
 from corpusmill.tokens.record_shard import open_record_shard, write_provenance
 from corpusmill.tokens.records import RecordsContent, context_records, document_records
-from corpusmill.tokens.runs import runs
 from corpusmill.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
 from corpusmill.tokens.tokenizer import Tokenizer
 from tests.oracles.content import records as content_records
 from tests.oracles.tokens import contexts_of, runs_of, stream_of
 from tests.quick import examples
+from tests.raising import raises
 
 EOT = 9
 DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=12), max_size=20)
@@ -127,7 +127,7 @@ def test_token_shard_truncated_tokens_are_noticed(tmp_path) -> None:
     shard = shard_of([[1, 2, 3]])
     write_token_shard([(shard.tokens, shard.ends)], tokenizer(), tmp_path)
     (tmp_path / "tokens").write_bytes((tmp_path / "tokens").read_bytes()[:-2])
-    with pytest.raises(CorruptDataError, match="files disagree"):
+    with raises("token_shard.files_disagree"):
         open_token_shard(tmp_path)
 
 
@@ -147,5 +147,5 @@ def test_record_shard_missing_tokens_are_noticed(tmp_path) -> None:
     ones = np.array([1], np.uint64)
     (tmp_path / "tokens").write_bytes(b"")
     write_provenance(ones, ones, ones, np.dtype(np.uint16), tmp_path)
-    with pytest.raises(CorruptDataError, match="files disagree"):
+    with raises("record_shard.files_disagree"):
         open_record_shard(tmp_path)

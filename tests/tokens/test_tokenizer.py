@@ -16,10 +16,10 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.errors import ConfigError, TokenizerError
 from corpusmill.tokens.encodings import pattern_of, published_source
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.quick import examples
+from tests.raising import raises
 from tests.tokens.vocabularies import GPT2, described, p50k, sentencepiece, shared, with_model, written
 
 CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
@@ -91,17 +91,18 @@ def test_tokenizer_batch_keeps_documents_apart(engines) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "gpt5"}, ["unknown tokenizer", "cl100k_base, o200k_base, p50k_base, r50k_base"]),
-        ({"name": "cl100k_base", "engine": "abacus"}, ["unknown engine", "gigatoken, tiktoken"]),
-        ({"name": "cl100k_base", "sha256": "0" * 64}, ["tokenizer.sha256", "0" * 64, CL100K_SHA256]),
-        ({"name": "cl100k_base", "file": "/no/such/file"}, ["does not exist", "/no/such/file"]),
+        ({"name": "gpt5"}, ["tokenizer.unknown", "cl100k_base, o200k_base, p50k_base, r50k_base"]),
+        ({"name": "cl100k_base", "engine": "abacus"}, ["tokenizer.unknown_engine", "gigatoken, tiktoken"]),
+        (
+            {"name": "cl100k_base", "sha256": "0" * 64},
+            ["tokenizer.file_differs", "tokenizer.sha256", "0" * 64, CL100K_SHA256],
+        ),
+        ({"name": "cl100k_base", "file": "/no/such/file"}, ["tokenizer.file_missing", "/no/such/file"]),
     ],
 )
 def test_tokenizer_that_cannot_be_used_says_why(arguments: dict, message: list[str]) -> None:
-    with pytest.raises(TokenizerError) as caught:
+    with raises(*message):
         load_tokenizer(**{"engine": "gigatoken", **arguments})
-    for words in message:
-        assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("setting", [{"pattern": "nonsense("}, {"special_tokens": (("<|x|>", 100264),)}])
@@ -109,23 +110,22 @@ def test_tokenizer_that_cannot_be_used_says_why(arguments: dict, message: list[s
 def test_tokenizer_setting_that_the_vocabulary_would_override_is_refused(tmp_path, name: str, setting: dict) -> None:
     """So `tokenize`, `megatron` and `nanoset` refuse them, too."""
     named = name if name == "cl100k_base" else written(described(GPT2), tmp_path)
-    with pytest.raises(ConfigError, match="would ignore these settings"):
+    with raises("tokenizer.settings_ignored"):
         load_tokenizer(named, **setting)
 
 
 @pytest.mark.parametrize("name", ["cl100k_base", "tokenizer.json"])
 def test_tokenizer_revision_of_what_is_not_of_the_hub_is_refused(tmp_path, name: str) -> None:
     named = name if name == "cl100k_base" else written(described(GPT2), tmp_path)
-    with pytest.raises(ConfigError, match=r"tokenizer\.revision"):
+    with raises("tokenizer.settings_ignored", "tokenizer.revision"):
         load_tokenizer(named, revision="0123abcd")
 
 
 def test_tokenizer_file_that_is_not_the_expected_one_is_refused(tmp_path) -> None:
     path = tmp_path / "cl100k_base.tiktoken"
     path.write_bytes(b"YQ== 0\n")
-    with pytest.raises(TokenizerError, match="differs from the one that tiktoken's cl100k_base names") as caught:
+    with raises("tokenizer.file_differs", "tiktoken's cl100k_base", path):
         load_tokenizer("cl100k_base", file=str(path), engine="gigatoken")
-    assert str(path) in str(caught.value)
 
 
 def cut_cl100k(lines: int) -> bytes:
@@ -167,7 +167,7 @@ def test_tokenizer_ids_are_not_chosen_by_who_can_write_to_tiktokens_cache(tmp_pa
     assert tokenizer.encode([b"a"])[0].tolist() == [64]
     for variable, address in {"HTTPS_PROXY": "http://127.0.0.1:1", "NO_PROXY": "", "no_proxy": ""}.items():
         monkeypatch.setenv(variable, address)  # nobody answers there
-    with pytest.raises(TokenizerError, match="could not be fetched") as caught:
+    with raises("tokenizer.not_fetched") as caught:
         load_tokenizer("r50k_base", engine="tiktoken")
     url = published_source("r50k_base")[0]
     place = tmp_path / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
@@ -198,7 +198,7 @@ def test_tokenizer_p50k_is_tiktokens_file_and_needs_its_engine(tmp_path) -> None
         if "  " not in text:
             assert ids.tolist() == r50k.encode([text.encode()])[0].tolist()
     assert tokenizer.encode([b"a" + b" " * 25 + b"b"])[0].tolist() == [64, 50279, 275]  # 24 spaces, then " b"
-    with pytest.raises(TokenizerError, match="this tokenizer needs engine tiktoken because"):
+    with raises("tokenizer.needs_engine", "tiktoken"):
         load_tokenizer("p50k_base", file=path, engine="gigatoken")
 
 
@@ -216,9 +216,8 @@ def test_tokenizer_ids_beyond_uint16_because_of_a_hole_take_four_bytes(tmp_path)
 def test_tokenizer_engine_that_returns_an_id_outside_the_vocabulary_is_refused(engines) -> None:
     narrow = dataclasses.replace(engines["gigatoken"], vocabulary_size=60_000)  # 2 bytes would hold it, cut short
     assert narrow.dtype == np.dtype("<u2")
-    with pytest.raises(TokenizerError, match="outside the vocabulary") as caught:
+    with raises("tokenizer.id_outside_vocabulary", "ids below 60,000"):
         narrow.encode([engines["gigatoken"].decode(np.array([99_999]))])
-    assert "ids below 60,000" in str(caught.value)
 
 
 HARD = {
@@ -302,11 +301,10 @@ def test_special_ids_of_llama_3_are_its_own_and_not_0(tmp_path) -> None:
 
 def test_special_ids_tokenizer_without_eot_is_refused_unless_one_is_named(tmp_path) -> None:
     path = written(sentencepiece(added_tokens=[]), tmp_path)
-    with pytest.raises(TokenizerError, match="no token is known to end a text") as caught:
+    with raises("tokenizer.no_eot", "tokenizer.eot"):
         load_tokenizer(path, engine="gigatoken")
-    assert "tokenizer.eot" in str(caught.value)
     assert load_tokenizer(path, engine="gigatoken", eot="</s>").eot_id == 2
-    with pytest.raises(TokenizerError, match="has no token '<nope>'"):
+    with raises("tokenizer.no_such_token", "'<nope>'"):
         load_tokenizer(path, engine="gigatoken", eot="<nope>")
 
 
@@ -387,5 +385,5 @@ def test_tokenizer_ranks_that_no_merges_make_are_refused_by_gigatoken_in_our_wor
     tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b"er", b"wa", b"te", b" wa", b" water"]
     path = tmp_path / "odd.tiktoken"
     path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)))
-    with pytest.raises(TokenizerError, match="gigatoken cannot read its ranks"):
+    with raises("tokenizer.needs_engine", "gigatoken cannot read its ranks"):
         load_tokenizer(str(path), engine="gigatoken", pattern="cl100k_base", special_tokens=(("<|endoftext|>", 263),))

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import corpusmill
 from corpusmill.commands import app
-from corpusmill.errors import PermanentError
-from corpusmill.mixture.folders import mix_folders
+from corpusmill.training.mixture.folders import mix_folders
 from tests.oracles.mixture import greedy_order
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
 SEQUENCE, SEED = 31, 1234
@@ -104,22 +104,22 @@ def changed(root: Path, folder: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked", "match"),
+    ("changes", "asked", "code"),
     [
-        ({}, {"seed": 5}, "the mixture is for another run"),
-        ({}, {"sequence_tokens": 32}, "the mixture is for another run"),
-        ({}, {"split": "9,1,0"}, "follows from the tokens of a sequence"),
-        ({}, {"megatron_cache": "x"}, "no such export"),
-        ({"sequence_tokens": 20}, {}, "the mixture is for other files"),
-        ({"ours": {"folder": "/elsewhere/web/0123456789ab"}}, {}, "does not draw from this dataset"),
-        ({"ours": {"nanoset": None}}, {}, "not a mixture of Nanosets"),
-        ({"ours": {"weight": -1}}, {}, "not a mixture of Nanosets"),
-        ({"sources": []}, {}, "not a mixture of Nanosets"),
+        ({}, {"seed": 5}, "mixture.other_run"),
+        ({}, {"sequence_tokens": 32}, "mixture.other_run"),
+        ({}, {"split": "9,1,0"}, "training.nanoset_order"),
+        ({}, {"megatron_cache": "x"}, "dataset.no_such_export"),
+        ({"sequence_tokens": 20}, {}, "mixture.other_files"),
+        ({"ours": {"folder": "/elsewhere/web/0123456789ab"}}, {}, "mixture.dataset_not_drawn"),
+        ({"ours": {"nanoset": None}}, {}, "mixture.not_of_nanosets"),
+        ({"ours": {"weight": -1}}, {}, "mixture.not_of_nanosets"),
+        ({"sources": []}, {}, "mixture.not_of_nanosets"),
     ],
 )
-def test_mixture_of_another_run_or_dataset_is_refused(root, tmp_path, changes, asked, match: str) -> None:
+def test_mixture_of_another_run_or_dataset_is_refused(root, tmp_path, changes, asked, code: str) -> None:
     path = changed(root, tmp_path, **changes)
-    with pytest.raises(PermanentError, match=match):
+    with raises(code):
         corpusmill.trace_samples(root / "web.yaml", 0, mixture=path, **asked)
 
 

@@ -14,14 +14,15 @@ from typer.testing import CliRunner
 import corpusmill
 from corpusmill.commands import app
 from corpusmill.config import check_config
-from corpusmill.errors import CorruptDataError, PermanentError
-from corpusmill.lineage.facts import Piece, Special
+from corpusmill.errors import PermanentError
+from corpusmill.inspect.lineage.facts import Piece, Special
 from corpusmill.training import SampleTrace
 from tests.oracles import damaged_indexes
 from tests.oracles import export as oracle
 from tests.oracles.cl100k import cl100k
 from tests.oracles.lineage import source_lines
 from tests.oracles.megatron_cache import write_blend, write_draws
+from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
 EOT = 100257
@@ -152,12 +153,12 @@ def test_trace_samples_of_a_nanoset_names_the_documents_of_every_window(root, co
         (sample,) = corpusmill.trace_samples(config, number, sequence_tokens=sequence, seed=seed)
         require_tokens(sample, windows[order[number % len(windows)]], texts)
     if seed is None:
-        with pytest.raises(PermanentError, match="the run draws fewer samples"):
+        with raises("training.too_few_samples"):
             list(corpusmill.trace_samples(config, len(windows), sequence_tokens=sequence))
 
 
 def test_trace_samples_of_a_window_longer_than_every_file_is_refused(config) -> None:
-    with pytest.raises(PermanentError, match="no file of the Nanoset has a sample of this length"):
+    with raises("nanoset.no_sample_of_length"):
         list(corpusmill.trace_samples(config, 0, sequence_tokens=10**7, seed=1))
 
 
@@ -173,15 +174,14 @@ def cached(root: Path, tmp_path: Path) -> Path:
 def test_cache_of_another_run_is_refused_and_said_to_hold_what_it_holds(config, cached, other) -> None:
     same = {"seed": 1, "sequence_tokens": SEQUENCE, "split": "1,0,0"}
     assert len(list(corpusmill.trace_samples(config, 0, megatron_cache=cached, **same))) == 1
-    with pytest.raises(PermanentError, match="the cache holds no run on this dataset") as caught:
+    with raises("index_cache.no_run", "seed 1, 48 tokens a sample, split 1,0"):
         corpusmill.trace_samples(config, 0, megatron_cache=cached, **(same | other))
-    assert "seed 1, 48 tokens a sample, split 1,0" in str(caught.value)
 
 
 def test_cache_of_two_runs_is_refused_until_they_are_told_apart(root, config, cached) -> None:
     prefix = prefixes(root)[0]
     write_draws(cached, str(prefix), [*map(len, documents_of(prefix))], samples=20, sequence=SEQUENCE, seed=2)
-    with pytest.raises(PermanentError, match="several runs") as caught:
+    with raises("index_cache.several_runs") as caught:
         corpusmill.trace_samples(config, 0, megatron_cache=cached)
     assert all(f"seed {seed}, 48 tokens" in str(caught.value) for seed in (1, 2))
     assert len(list(corpusmill.trace_samples(config, 0, megatron_cache=cached, seed=2))) == 1
@@ -196,7 +196,7 @@ def test_cache_of_two_runs_is_refused_until_they_are_told_apart(root, config, ca
 )
 def test_cache_of_another_dataset_is_refused(config, tmp_path, prefix: str, words: str) -> None:
     write_draws(tmp_path, prefix, [9] * 50, samples=5, sequence=SEQUENCE)
-    with pytest.raises(PermanentError, match=words):
+    with raises("index_cache.no_run", words):
         corpusmill.trace_samples(config, 0, megatron_cache=tmp_path)
 
 
@@ -209,7 +209,7 @@ def test_cache_of_another_version_that_lies_here_is_refused_by_its_digests(root,
     (tmp_path / "out/tiny/latest").resolve().rename(tmp_path / "moved")
     prefix = tmp_path / "moved/megatron" / prefixes(root)[0].name
     write_draws(tmp_path / "cache", str(prefix), [*map(len, documents_of(prefix))], samples=5, sequence=SEQUENCE)
-    with pytest.raises(PermanentError, match="differs from this dataset's part of that name"):
+    with raises("index_cache.no_run", "differs from this dataset's part of that name"):
         corpusmill.trace_samples(config, 0, megatron_cache=tmp_path / "cache")
 
 
@@ -222,7 +222,7 @@ def test_cache_of_a_path_that_is_not_here_is_read_if_it_fits_and_refused_if_not(
     for sample in corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "fits"):
         require_tokens(sample, [rows[item][token] for item, token in drawn[sample.number]], texts)
     write_draws(tmp_path / "stale", far, lengths[::-1], samples=20, sequence=SEQUENCE)
-    with pytest.raises(CorruptDataError, match="the index cache does not match the dataset's files"):
+    with raises("index_cache.files_differ"):
         list(corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "stale"))
 
 
@@ -233,7 +233,7 @@ def test_run_on_a_format_that_the_dataset_has_not_is_refused(root, tmp_path, for
     alone = configuration(root, exports={format_name: {}}, name="alone", work_folder=str(tmp_path))
     alone["destinations"] = [{"path": str(tmp_path / "outputs")}]
     corpusmill.build(alone)
-    with pytest.raises(PermanentError, match="the dataset has no such export"):
+    with raises("dataset.no_such_export"):
         corpusmill.trace_samples(alone, 0, **asked)
 
 
@@ -248,7 +248,7 @@ def test_blend_that_draws_twice_from_a_prefix_checks_both_draws(root, config, te
     for number, expected in ((0, whole[1][3]), (1, more[1][3])):
         (sample,) = corpusmill.trace_samples(config, number, megatron_cache=tmp_path)
         require_tokens(sample, [rows[item][token] for item, token in expected], texts)
-    with pytest.raises(CorruptDataError, match="does not match the dataset's files"):
+    with raises("index_cache.files_differ"):
         list(corpusmill.trace_samples(config, 0, 3, megatron_cache=tmp_path))
 
 

@@ -1,7 +1,8 @@
 """An Airflow of its own for the browser tests: with logins, in a folder of its own, over a small corpus.
 
 Run by the repository's Python (`python airflow_server.py up FOLDER` prints the address, `down FOLDER` stops it, `many
-FOLDER` adds runs of 200 shards); the tests themselves run in an environment that has a browser's driver and no Airflow.
+FOLDER` adds runs of 200 shards and of 1,000 parts); the tests themselves run in an environment that has a browser's
+driver and no Airflow.
 """
 
 from __future__ import annotations
@@ -52,15 +53,18 @@ def write_data(folder: Path) -> None:
 
 
 def add_many_shards(folder: Path) -> None:
-    """Two runs of build_dataset over 200 shards, as if its tasks had run: one that finished, one that failed."""
+    """Runs of build_dataset over 200 shards, as if its tasks had run: two that finished, one of 4 parts and one of
+    1,000, the most that a DAG may have; and one that failed.
+    """
     started = server.running()
     assert started is not None
     os.environ.update(server.environment(started.port))
     from tests.dags.seeded import build_shards, seed_run
 
     plan = build_shards(folder / "many", 200, exports={"nanoset": {}})
-    seed_run(plan, "many_finished")
-    seed_run(plan, "many_failed", until="tokenize", state="failed")
+    seed_run(plan, "many_finished", parts=4)
+    seed_run(plan, "many_parts", parts=1000)
+    seed_run(plan, "many_failed", until="tokenize", state="failed", parts=4)
 
 
 if __name__ == "__main__":

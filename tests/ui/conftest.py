@@ -69,7 +69,7 @@ def page(context: BrowserContext) -> Page:
 
 def our_frame(page: Page) -> Frame:
     """The plugin's frame within Airflow's page, once it is there."""
-    page.wait_for_function("document.querySelector('iframe')?.contentDocument?.querySelector('main')")
+    page.wait_for_function("() => document.querySelector('iframe')?.contentDocument?.querySelector('main')")
     frame = next(frame for frame in page.frames if frame.url.startswith(f"{URL}/dataset-report/"))
     frame.wait_for_selector("main")
     return frame

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from conftest import OUT, log_in, picture, report_of
+from conftest import OUT, URL, log_in, picture, report_of
 from playwright.sync_api import Browser, Frame, Page, expect
 
 SHARDS = 200
-OF_A_TASK = 50  # tiny shards share the tasks of a stage, of which there are four
+OF_A_TASK = 50  # tiny shards share the parts of a step, of which there are four
+PHONE = {"width": 390, "height": 844}
 DAG = "build_dataset"
 
 
@@ -45,6 +47,11 @@ def test_finished_run_shows_every_shard_and_fits_the_window(browser: Browser, th
     expect(frame.locator("#shards tr[data-shard]")).to_have_count(SHARDS)
     assert wider_than_the_window(frame) == []
     picture(page, f"12-many-{theme}")
+    columns = "one => getComputedStyle(one).gridTemplateColumns"  # the page's own rows of steps must not lend theirs
+    head, row = (frame.locator(f"#stages .work-row{name}").first.evaluate(columns) for name in (".head", ":not(.head)"))
+    assert head == row
+    frame.get_by_role("button", name="Steps", exact=True).click()
+    picture(page, f"12-many-steps-{theme}")
     frame.get_by_role("button", name="Shards").click()
     picture(page, f"13-many-shards-{theme}")
     frame.fill("#shards input[type=search]", "00199")
@@ -56,10 +63,33 @@ def test_finished_run_shows_every_shard_and_fits_the_window(browser: Browser, th
     window.close()
 
 
+def seconds_to_open_grid(page: Page, run: str) -> float:
+    """Until every step of a run is seen in the Grid, the best of three."""
+
+    def once() -> float:
+        page.goto("about:blank")
+        began = time.monotonic()
+        page.goto(f"{URL}/dags/{DAG}/runs/{run}")
+        for step in ("plan", "index", "export", "report", "close"):
+            page.get_by_test_id(f"task-{step}").wait_for()
+        return time.monotonic() - began
+
+    return min(once() for _ in range(3))
+
+
+def test_grid_of_a_run_of_1000_parts_opens_as_fast_as_one_of_four(page: Page) -> None:
+    page.goto(f"{URL}/dags/{DAG}/runs/many_finished")
+    page.locator("button[aria-label^='Show Grid']").first.click()
+    few, many = (seconds_to_open_grid(page, run) for run in ("many_finished", "many_parts"))
+    print(f"\nGrid of 4 parts {few:.2f} s, of 1,000 parts {many:.2f} s")
+    picture(page, "20-many-grid")
+    assert many < 2 * few + 1  # other tests run beside it
+
+
 def test_failed_run_leads_from_200_shards_to_those_of_the_task_that_failed(page: Page) -> None:
     frame = report_of(page, DAG, "many_failed")
     frame.wait_for_selector("#head[data-unread='0']", state="attached")  # receipts are read a few at a time
-    expect(frame.locator("#head")).to_contain_text(f"tokenize 00000 to {OF_A_TASK - 1:05d} failed")
+    expect(frame.locator("#head")).to_contain_text("tokenize, part 1 of 4 failed")
     expect(frame.locator("#shards tr[data-shard]")).to_have_count(SHARDS)
     assert wider_than_the_window(frame) == []
     picture(page, "15-many-failed")
@@ -68,3 +98,38 @@ def test_failed_run_leads_from_200_shards_to_those_of_the_task_that_failed(page:
     expect(frame.locator("#shards tr[data-shard]:visible")).to_have_count(OF_A_TASK)
     frame.locator("#shards").scroll_into_view_if_needed()
     picture(page, "16-many-failed-shard")
+
+
+def test_step_that_somebody_opens_stays_open_while_the_page_keeps_up(page: Page) -> None:
+    frame = report_of(page, DAG, "many_failed")
+    frame.wait_for_selector("#head[data-unread='0']", state="attached")
+    step = frame.locator("#step-find_ranges")
+    expect(step.locator("table")).to_be_hidden()
+    step.locator("summary").click()
+    expect(step.locator("table")).to_contain_text("match")
+    frame.evaluate("document.getElementById('head').dataset.before = 'yes'; keepUp()")
+    expect(frame.locator("#head[data-before]")).to_have_count(0)
+    expect(step.locator("table")).to_be_visible()
+    expect(step.locator("summary")).to_be_focused()
+    picture(page, "17-many-opened")
+    step.locator("summary").press("Enter")
+    expect(step.locator("table")).to_be_hidden()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_page_of_a_failed_run_fits_a_phone(browser: Browser, theme: str) -> None:
+    window = log_in(browser, "admin", theme)
+    page = window.pages[0]
+    page.set_viewport_size(PHONE)
+    page.emulate_media(color_scheme=theme)
+    page.goto(f"{URL}/dataset-report/{DAG}/many_failed")  # without Airflow around it, which has no room for it
+    page.wait_for_selector("#head[data-unread='0']", state="attached")
+    page.locator("#step-tokenize summary").click()
+    expect(page.locator("#step-tokenize td.n").first).to_be_visible()
+    assert wider_than_the_window(page.main_frame) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    picture(page, f"18-phone-{theme}")
+    page.locator("#step-find_ranges").scroll_into_view_if_needed()
+    page.locator("#progress").evaluate("one => one.scrollIntoView()")
+    picture(page, f"19-phone-steps-{theme}")
+    window.close()

@@ -80,7 +80,7 @@ def end(page: Page, dag: str, run: str) -> None:
 def test_unreachable_bucket_is_named_on_the_page_while_the_plan_is_tried_again(page: Page) -> None:
     open_form(page)
     fill(page, "source_paths", "s3://far/away/")
-    fill(page, "source_endpoint_url", NOWHERE)
+    fill(page, "settings", f"source: {{endpoint_url: '{NOWHERE}'}}")
     run = trigger(page).json()["dag_run_id"]
     notice = report_of(page, DAG, run).locator("#head .notice")
     expect(notice).to_contain_text("The sources could not be listed yet", timeout=PATIENCE_MS)

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from corpusmill.builds.graph import open_build
 from corpusmill.cli import app
 from corpusmill.config import load_config
-from corpusmill.errors import CorpusmillError, CorruptDataError
-from corpusmill.ledger import RECEIPT_NAME, Outcome, Step, run_once
-from corpusmill.stages.graph import open_build
+from corpusmill.engine.ledger import RECEIPT_NAME, Outcome, Step, run_once
+from corpusmill.errors import CorpusmillError
 from tests.quick import quick
+from tests.raising import raises
 from tests.search.folders import Result, built, delivered, rooted
 from tests.upgrades.keep import KEPT, NAME, refresh, write_dataset
 
@@ -125,6 +126,6 @@ def test_plan_with_keys_of_another_version_is_an_error_in_words(tmp_path) -> Non
 
     build = open_build(run_once(Step("plan", 1, "web", {}, ()), tmp_path, write))
     for read in (lambda: build.config, lambda: build.plan):
-        with pytest.raises(CorruptDataError, match="written by another version") as refused:
+        with raises("plan.other_version") as refused:
             read()
         assert "a value" not in str(refused.value)

@@ -54,14 +54,14 @@ def written(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("folder", [IN_ORDER / "nanoset", ORDERED], ids=["command", "build"])
 @pytest.mark.parametrize("ending", ["", ".index", ".metadata"])
-def test_datatrove_n20_n21_document_tokenizer_writes_the_same_bytes(written, folder, ending) -> None:
+def test_datatrove_document_tokenizer_writes_the_same_bytes(written, folder, ending) -> None:
     theirs = written / f"00000_unshuffled.ds{ending}"
     ours = folder / f"00000_unshuffled.ds{ending}"
     assert ours.read_bytes() == theirs.read_bytes()
     assert theirs.stat().st_size > 0
 
 
-def test_datatrove_n09_file_names_are_datatroves(written) -> None:
+def test_datatrove_file_names_are_datatroves(written) -> None:
     ours = {path.name for path in (IN_ORDER / "nanoset").iterdir()}
     assert {path.name for path in written.iterdir()} - ours == {"00000_unshuffled.ds.loss"}
     assert all(
@@ -71,7 +71,7 @@ def test_datatrove_n09_file_names_are_datatroves(written) -> None:
 
 @pytest.mark.parametrize(("folder", "width", "eos"), FOLDERS)
 @pytest.mark.parametrize("sequence", [7, 128, 2048])
-def test_datatrove_n21_folder_dataset_reads_every_window(folder, width, eos, sequence) -> None:
+def test_datatrove_folder_dataset_reads_every_window(folder, width, eos, sequence) -> None:
     actual = DatatroveFolderDataset(str(folder), seq_len=sequence, token_size=width)
     windows = [
         tokens[first : first + sequence + 1]
@@ -93,7 +93,7 @@ def positions_of(tokens: np.ndarray, ends: list[int], first: int, count: int) ->
 
 @pytest.mark.parametrize(("folder", "width", "eos"), FOLDERS)
 @pytest.mark.parametrize("from_eos", [False, True])
-def test_datatrove_n16_positions_restart_at_every_document(folder, width, eos, from_eos) -> None:
+def test_datatrove_positions_restart_at_every_document(folder, width, eos, from_eos) -> None:
     sequence = 64
     actual = DatatroveFolderDataset(
         str(folder),
@@ -111,14 +111,14 @@ def test_datatrove_n16_positions_restart_at_every_document(folder, width, eos, f
     assert got == expected
 
 
-def test_datatrove_n14_merger_without_shuffle_is_the_concatenation(tmp_path) -> None:
+def test_datatrove_merger_without_shuffle_is_the_concatenation(tmp_path) -> None:
     merger = DocumentTokenizerMerger(str(SHUFFLED), str(tmp_path / "out"), save_filename="merged", shuffle=False)
     merger.run(None, rank=0, world_size=1)
     whole = b"".join(path.read_bytes() for path in sorted(SHUFFLED.glob("*.ds")))
     assert (tmp_path / "out" / "000_merged.ds").read_bytes() == whole
 
 
-def test_datatrove_n19_autotokenizer_loads_what_the_metadata_names() -> None:
+def test_datatrove_autotokenizer_loads_what_the_metadata_names() -> None:
     from transformers import AutoTokenizer
 
     (path,) = (IN_ORDER / "auto").glob("*.metadata")
@@ -135,7 +135,7 @@ def test_datatrove_n19_autotokenizer_loads_what_the_metadata_names() -> None:
     assert tokenizer(text)["input_ids"] == first[:-1]
 
 
-def test_datatrove_n21_folder_in_a_bucket_is_read(bucket) -> None:
+def test_datatrove_folder_in_a_bucket_is_read(bucket) -> None:
     for path in SHUFFLED.iterdir():
         bucket.upload_file(str(path), f"nanoset/{path.name}")
     near = DatatroveFolderDataset(str(SHUFFLED), seq_len=128, token_size=4, return_positions=True)
@@ -146,7 +146,7 @@ def test_datatrove_n21_folder_in_a_bucket_is_read(bucket) -> None:
         assert np.array_equal(near[i]["positions"], far[i]["positions"])
 
 
-def test_nanotron_n25_old_loader_finds_the_ds_files_alone() -> None:
+def test_nanotron_old_loader_finds_the_ds_files_alone() -> None:
     """`use_old_brrr_dataloader` walks the folder for names that match this and reads them by their size."""
     pattern = re.compile(r".*\.ds$")
     for folder, width, _ in FOLDERS:

@@ -37,7 +37,7 @@ def plainly(prefix: Path) -> tuple[np.dtype, list[np.ndarray], list[int]]:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES, ids=lambda path: path.name)
-def test_megatron_m20_indexed_dataset_rows_are_ours(prefix) -> None:
+def test_megatron_indexed_dataset_rows_are_ours(prefix) -> None:
     dtype, sequences, boundaries = plainly(prefix)
     dataset = IndexedDataset(str(prefix))
     assert len(dataset) == len(sequences) > 1
@@ -51,7 +51,7 @@ def test_megatron_m20_indexed_dataset_rows_are_ours(prefix) -> None:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES, ids=lambda path: path.name)
-def test_megatron_m20_indexed_dataset_builder_writes_the_same_bytes(prefix, tmp_path) -> None:
+def test_megatron_indexed_dataset_builder_writes_the_same_bytes(prefix, tmp_path) -> None:
     dtype, sequences, boundaries = plainly(prefix)
     builder = IndexedDatasetBuilder(str(tmp_path / "x.bin"), dtype=dtype.type)
     for first, last in pairwise(boundaries):
@@ -95,7 +95,7 @@ def gpt_samples(prefix: Path, sequence: int, wanted: int, seed: int) -> GPTDatas
 @pytest.mark.parametrize(
     "prefix", [item for item in PREFIXES if item.parent == SHUFFLED][:2], ids=lambda path: path.name
 )
-def test_megatron_m20_gpt_dataset_samples_are_the_references(prefix) -> None:
+def test_megatron_gpt_dataset_samples_are_the_references(prefix) -> None:
     sequence, seed = 64, 1234
     _, sequences, _ = plainly(prefix)
     total = sum(map(len, sequences))
@@ -218,7 +218,7 @@ def test_trace_samples_of_a_cache_of_another_run_is_refused_by_what_differs(tmp_
     assert "does not have the name of a part of this dataset" in traced(**theirs)
 
 
-def test_megatron_m24_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:
+def test_megatron_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:
     prefix = PREFIXES[-1]
     for ending in (".bin", ".idx"):
         bucket.upload_file(str(prefix) + ending, f"megatron/{prefix.name}{ending}")

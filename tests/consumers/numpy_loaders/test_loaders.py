@@ -22,13 +22,13 @@ def listed_by_jaxformer(prefix: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("split", ["val", "train"])
-def test_numpy_j24_jaxformers_loader_finds_every_shard(split: str) -> None:
+def test_numpy_jaxformers_loader_finds_every_shard(split: str) -> None:
     assert listed_by_jaxformer(split) == sorted((SHARDS / split).glob("*.npy"))
     assert listed_by_jaxformer(split)
 
 
 @pytest.mark.parametrize("split", ["val", "train"])
-def test_numpy_j24_jaxformers_windows_have_their_shapes(split: str) -> None:
+def test_numpy_jaxformers_windows_have_their_shapes(split: str) -> None:
     batch, microbatch, dp, t = 4, 2, 2, 64
     for path in listed_by_jaxformer(split):
         data = np.load(path)
@@ -42,13 +42,13 @@ def test_numpy_j24_jaxformers_windows_have_their_shapes(split: str) -> None:
         assert int(data.max()) < VOCABULARY
 
 
-def test_numpy_j04_every_shard_but_the_last_is_full() -> None:
+def test_numpy_every_shard_but_the_last_is_full() -> None:
     sizes = [len(np.load(path)) for split in ("val", "train") for path in sorted((SHARDS / split).glob("*.npy"))]
     assert set(sizes[:-1]) == {TOKENS}
     assert 0 < sizes[-1] <= TOKENS
 
 
-def test_numpy_j18_checkpoint_is_read_by_continue() -> None:
+def test_numpy_checkpoint_is_read_by_continue() -> None:
     """The newest checkpoints/*.txt, split at the colon: shard and documents."""
     texts = list((SHARDS / "checkpoints").glob("*.txt"))
     assert len(texts) == 1
@@ -59,7 +59,7 @@ def test_numpy_j18_checkpoint_is_read_by_continue() -> None:
     assert documents == int((stream[: full * TOKENS] == EOT).sum())
 
 
-def test_numpy_j26_build_nanogpts_loader_finds_its_split() -> None:
+def test_numpy_build_nanogpts_loader_finds_its_split() -> None:
     """DataLoaderLite: names that hold the split, sorted, loaded as int32."""
     for split in ("val", "train"):
         names = sorted(path.name for path in (SHARDS / split).iterdir() if split in path.name)
@@ -69,7 +69,7 @@ def test_numpy_j26_build_nanogpts_loader_finds_its_split() -> None:
 
 
 @pytest.mark.parametrize("split", ["val", "train"])
-def test_numpy_j26_nanogpts_memmap_reads_the_raw_file(split: str) -> None:
+def test_numpy_nanogpts_memmap_reads_the_raw_file(split: str) -> None:
     """get_batch: np.memmap in mode r, random windows of block_size, widened to int64."""
     data = np.memmap(RAW / f"{split}.bin", dtype=np.uint32, mode="r")
     block = 64
@@ -80,7 +80,7 @@ def test_numpy_j26_nanogpts_memmap_reads_the_raw_file(split: str) -> None:
     assert int(data.max()) < VOCABULARY
 
 
-def test_numpy_j26_raw_files_hold_the_same_stream_as_the_shards() -> None:
+def test_numpy_raw_files_hold_the_same_stream_as_the_shards() -> None:
     shards = [np.load(path) for split in ("val", "train") for path in sorted((SHARDS / split).glob("*.npy"))]
     raw = [np.fromfile(RAW / f"{split}.bin", np.uint32) for split in ("val", "train")]
     assert raw[0].size > 0

@@ -43,7 +43,7 @@ def samples(shards: list[str]) -> list[dict]:
     return [item for item in pipeline(shards) if item.get("__key__")]
 
 
-def test_webdataset_t33_manifest_by_open_lms_rule_names_every_shard() -> None:
+def test_webdataset_manifest_by_open_lms_rule_names_every_shard() -> None:
     listed = open_lm_manifest()
     assert {f"{item['shard']}.tar" for item in listed} == {path.name for path in DATASET.glob("*.tar")}
     assert len(listed) > 2
@@ -51,26 +51,26 @@ def test_webdataset_t33_manifest_by_open_lms_rule_names_every_shard() -> None:
     assert len({item["num_sequences"] for item in listed[:-1]}) == 1
 
 
-def test_webdataset_t33_every_shard_has_as_many_samples_as_the_manifest_says() -> None:
+def test_webdataset_every_shard_has_as_many_samples_as_the_manifest_says() -> None:
     for item in open_lm_manifest():
         assert len(samples([item["shard"]])) == item["num_sequences"]
 
 
-def test_webdataset_t33_brace_expression_reads_every_sample_in_order() -> None:
+def test_webdataset_brace_expression_reads_every_sample_in_order() -> None:
     shards = [item["shard"] for item in open_lm_manifest()]
     read = samples(shards)
     assert [item["json"] for item in read] == [context for shard in shards for context in plainly_read(shard)]
     assert len({item["__key__"] for item in read}) == len(read)
 
 
-def test_webdataset_t33_every_sample_is_one_field_of_plain_ints_of_one_length() -> None:
+def test_webdataset_every_sample_is_one_field_of_plain_ints_of_one_length() -> None:
     for sample in samples([item["shard"] for item in open_lm_manifest()]):
         assert {key for key in sample if not key.startswith("__")} == {"json"}
         assert len(sample["json"]) == SEQ_LEN + 1
         assert all(type(token) is int and 0 <= token < 100_277 for token in sample["json"])
 
 
-def test_webdataset_t33_batches_are_equal_lists() -> None:
+def test_webdataset_batches_are_equal_lists() -> None:
     shards = [item["shard"] for item in open_lm_manifest()]
     stages = (wds.to_tuple("json"), wds.batched(4, partial=True))
     batches = [contexts for (contexts,) in pipeline(shards, *stages)]
@@ -79,7 +79,7 @@ def test_webdataset_t33_batches_are_equal_lists() -> None:
     assert read == Counter(tuple(context) for shard in shards for context in plainly_read(shard))
 
 
-def test_webdataset_t27_exp_data_is_what_dclms_dataclass_takes() -> None:
+def test_webdataset_exp_data_is_what_dclms_dataclass_takes() -> None:
     reference = json.loads((DATASET / "exp_data.json").read_text())
     required = {"name", "sources", "tokenized", "num_tokens", "size", "dataset_url", "manifest_url"}
     required |= {"dcnlp_commit_hash", "dcnlp_diff", "sampling_yaml"}

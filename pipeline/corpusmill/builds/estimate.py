@@ -1,0 +1,283 @@
+"""Estimate: build a sample of the dataset, and scale the result. The real build is not touched.
+
+The sample (sampling.py says how its lines are drawn) is one more dataset: a plan of its own over the drawn lines, in a
+temporary work folder, which the ordinary run builds. Its plan says which file and line each of them has, for decisions
+and steps; decisions about documents outside of the sample match nothing, which is no error. Counts and bytes are those
+of the sample times the bytes of all lines per byte of a drawn line. A sample of everything is exact.
+
+Duplicates are the exception. Text repeats less often within a sample than within the whole, so the duplicate share is a
+lower bound, and where duplicates are removed, the token count is only an upper bound.
+
+Time is the seconds of the sample's steps, scaled and divided by the cores, and what loading takes. For that the sample
+is built twice: what the first build takes longer is libraries, the tokenizer and kernels. One process builds it, so
+cores that wait for each other's memory, and disks, are not seen: a whole build takes longer by that.
+
+References (`dedup.against`) are not sampled: a sample would miss most of their matches. Their cost assumes as much text
+in a stored byte as in the dataset's sources, indexed and compared at the sample's speed.
+
+Price: one pass over the drawn files (decompression), and two builds of the sample. Where steps or decisions see lines,
+files that are cut are read as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from corpusmill.builds.disk import held_by, held_of_references, moments, scaled
+from corpusmill.builds.graph import open_build
+from corpusmill.builds.memory import needed_memory
+from corpusmill.builds.moved import moved_by
+from corpusmill.builds.plan import plan_sources, write_plan
+from corpusmill.builds.preflight import text_of_references
+from corpusmill.config import DatasetConfig, work_of
+from corpusmill.config.epochs import shown_share
+from corpusmill.engine.estimates import Estimate, keep_estimate
+from corpusmill.engine.plan import DrawnLines, SourceFile, group_into_shards
+from corpusmill.engine.work_folder.small import is_shared
+from corpusmill.errors import SourceError
+from corpusmill.lazy import lazily
+from corpusmill.report.figures import bytes_text, seconds_text
+from corpusmill.shuffle.stages.budget import amounts_of
+from corpusmill.sources.stages.index import final_stage
+from corpusmill.storage import list_sources
+from corpusmill.storage.mirrored import cache_folder
+from corpusmill.tokens.stages.tokenize import locked
+
+with lazily:
+    import numpy as np
+
+    from corpusmill.builds import local, sampling
+    from corpusmill.documents import text_shard
+    from corpusmill.sources import survey
+    from corpusmill.tokens import token_shard
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.builds.sampling import DrawnFile
+    from corpusmill.engine.build import Build
+    from corpusmill.engine.plan import Plan
+
+# Stages that process references, too.
+OF_REFERENCES = {"index", "anchor", "shared", "context", "settle", "border", "match"}
+OF_SHOWN = {"scatter", "gather", "export", "manifest", "upload"}  # stages that process what a budget shows
+
+
+def estimate_dataset(config: DatasetConfig, *, report: Callable[[str], object] = lambda _: None) -> Estimate:
+    """Sample, build the sample, scale; the result is also written to `<work_folder>/<name>/estimate.json`.
+
+    `report` is called with a line of text when each phase begins. SourceError if the sample holds no line of the
+    sources, or if no line has text under `source.text_field`.
+    """
+    config = locked(config)
+    listing, plan = plan_sources(config)
+    survey.require_text_field(
+        survey.survey_sources(listing.files, config.source.endpoint_url), config.source.text_field
+    )
+    by_line = config.steps or any(not isinstance(decision.key, str) for decision in config.all_decisions())
+    files = [SourceFile.of(file) for file in listing.files] if by_line else [*plan.files()]
+    seed = config.shuffle.seed or 0
+    drawn, share = sampling.draw_files(files, config.estimate.sample_bytes, seed)
+    source_bytes = plan.source_bytes()
+    report(f"sampling {bytes_text(round(share * source_bytes))} of {bytes_text(source_bytes)} of sources")
+    work = work_of(config)
+    place = cache_folder() if is_shared(work) else work  # in its mirror, all of the sample would go to the bucket
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".estimate-", dir=place) as scratch:
+        sample = Path(scratch, "sample")
+        sampling.write_sample(config, drawn, share, seed, sample)
+        if not any(len(document.numbers) for document in drawn):
+            raise SourceError("estimate.empty_sample: the sample has no line", next_step="raise estimate.sample_bytes")
+        stored = source_bytes * share / max(1, sum(int(document.bytes.sum()) for document in drawn))
+        builds = []
+        for what in ("first", "second"):
+            report(f"building the sample: the {what} of two times")
+            builds.append(_built(config, plan, drawn, share, stored, Path(scratch, what)))
+        first, build = builds
+        loading = max(0.0, _seconds(first) - _seconds(build))
+        paths = [listing.path_of[document.file.location] for document in drawn]
+        estimate = _scaled(config, plan, build, drawn, paths, share, stored, loading)
+    keep_estimate(estimate, config, listing.files, work)
+    return estimate
+
+
+def _built(config: DatasetConfig, plan: Plan, drawn: list[DrawnFile], share: float, stored: float, root: Path) -> Build:
+    """Build the sample, which lies beside `root`, below it. `stored`: bytes of a source file per byte of its lines, by
+    which shards of the sample hold as much text as those of the whole.
+    """
+    sample = root.with_name("sample")
+    files = [
+        replace(SourceFile.of(file), drawn=DrawnLines(document.file.name, document.numbers.tolist()))
+        for file, document in zip(list_sources([str(sample)], (".jsonl",)), drawn, strict=True)
+    ]
+    of_part = {"max_unmatched_share": 1.0}
+    changes = {
+        "source": config.source.model_copy(
+            update={"paths": [str(sample)], "endpoint_url": None}
+            | ({} if share == 1 else {"max_rejected_share": 1.0})  # a line is a large share of few
+        ),
+        "dedup": config.dedup.model_copy(update={"against": None}),
+        "destinations": [config.destinations[0].model_copy(update={"path": str(root / "out"), "endpoint_url": None})],
+        "work_folder": str(root / "work"),
+        "reclaim": "keep",
+        "budget": None,
+        "forget": config.forget and config.forget.model_copy(update=of_part),
+    }
+    if share < 1:
+        changes["decisions"] = [each.model_copy(update=of_part) for each in config.decisions or ()] or None
+    shards = group_into_shards(files, max(1, round(config.source.shard_bytes / stored)))
+    of_sample = replace(plan, shards=shards, uncut=None, others=None, paths=None, references=None)
+    receipt = write_plan(config.model_copy(update=changes), of_sample)
+    local.run_build(receipt, workers=1)
+    return open_build(receipt)
+
+
+def _scaled(
+    config: DatasetConfig,
+    plan: Plan,
+    build: Build,
+    drawn: list[DrawnFile],
+    paths: list[int],
+    share: float,
+    stored: float,
+    loading: float,
+) -> Estimate:
+    """`build`: of the sample. `paths`: the entry of `source.paths` of each drawn file. `stored`: see `_built`.
+    `loading`: seconds.
+    """
+    tokens = _tokens_by_file(build, drawn)
+    total = sampling.total_of(tokens, drawn, share)
+    path_tokens = [0] * len(config.source.paths)
+    for path, of_file in zip(paths, tokens, strict=True):
+        path_tokens[path] += int(of_file.sum())
+    shown = shown_share(amounts_of(config), [round(total.scale * each) for each in path_tokens])
+
+    def times(stage: str) -> float:
+        # Deduplicated documents are compressed as their sources are.
+        return total.scale * (shown if stage in OF_SHOWN else 1.0) * (stored if stage == "writeback" else 1.0)
+
+    text_bytes = build.total("index", "text_bytes_out")
+    reference_text_bytes = text_of_references(config, plan)
+    receipts = [receipt for stage in build.graph.names for receipt in build.receipts(stage)]
+    of_references = sum(receipt.seconds for receipt in receipts if receipt.stage in OF_REFERENCES)
+    seconds = sum(
+        total.scale * (shown if receipt.stage in OF_SHOWN else 1.0) * receipt.seconds for receipt in receipts
+    ) + of_references * reference_text_bytes / max(1, text_bytes)
+    removing = config.dedup.mode == "remove" and share < 1
+    removed = build.total("union", "removed_bytes") if config.dedup.mode != "none" else 0
+    cores = os.cpu_count() or 1
+    return Estimate(
+        sampled_text_bytes=text_bytes,
+        scale=total.scale,
+        text_bytes=round(total.scale * text_bytes),
+        tokens=round(total.estimate),
+        tokens_low=0 if removing else round(total.low),
+        tokens_high=round(total.high),
+        duplicate_share=removed / text_bytes if text_bytes else 0.0,
+        cores=cores,
+        hours=(loading + seconds / cores) / 3600,
+        peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in receipts),
+        most_rss_bytes=max(
+            (size_bytes for stage, (_, size_bytes) in needed_memory(config).items() if build.units(stage)), default=0
+        ),
+        output_bytes={
+            name: round(shown * total.scale * _exported_bytes(build, name)) for name in config.exports.formats()
+        },
+        held=[scaled(row, times(row.stage)) for row in held_by(build)],
+        moved=moved_by(build, len(plan.shards), times) if is_shared(work_of(config)) else (),
+        shown_tokens=round(shown * total.estimate) if shown != 1 else None,
+        reference_bytes=plan.reference_bytes() if plan.references else None,
+        held_of_references=held_of_references(config, reference_text_bytes) if plan.references else (),
+    )
+
+
+def _seconds(build: Build) -> float:
+    return sum(receipt.seconds for stage in build.graph.names for receipt in build.receipts(stage))
+
+
+def _tokens_by_file(build: Build, drawn: list[DrawnFile]) -> list[NDArray[np.int64]]:
+    """int64 tokens of every drawn line, 0 for one that is no document, one array per drawn file."""
+
+    files = zip(build.plan.files(), drawn, strict=True)
+    tokens = {file.name: np.zeros(len(document.numbers), np.int64) for file, document in files}
+    for shard in build.units("tokenize"):
+        ends = np.asarray(token_shard.open_token_shard(build.folder("tokenize", shard)).ends)
+        lengths = np.diff(ends, prepend=np.uint64(0)).astype(np.int64)
+        text = text_shard.open_text_shard(build.folder(final_stage(build, shard), shard))
+        for source in text.sources:
+            own = slice(source.first_document, source.first_document + source.documents)
+            tokens[source.path][text.line_numbers[own].astype(np.int64)] = lengths[own]
+    return list(tokens.values())
+
+
+def _exported_bytes(build: Build, format_name: str) -> int:
+    """Bytes of a format's files, told by their names: one unit may write two formats that hold the same tokens."""
+    outputs = [output for receipt in build.receipts("export") for output in receipt.outputs]
+    return sum(output.size_bytes for output in outputs if output.name.startswith(f"{format_name}/"))
+
+
+def _tokens_in_words(estimate: Estimate) -> str:
+    tokens, low, high = f"{estimate.tokens:,}", f"{estimate.tokens_low:,}", f"{estimate.tokens_high:,}"
+    if estimate.tokens_low or not estimate.tokens:
+        return f"{tokens} ({low} to {high})"
+    return f"at most {high}; {tokens} if the whole is no more repetitive than the sample"
+
+
+def _memory_in_words(estimate: Estimate) -> str:
+    measured = f"{bytes_text(estimate.peak_rss_bytes)} a worker"
+    if estimate.most_rss_bytes <= estimate.peak_rss_bytes:
+        return measured
+    return f"{measured}; with more text or repeats up to {bytes_text(estimate.most_rss_bytes)}, as configured"
+
+
+def _references_in_words(estimate: Estimate) -> list[tuple[str, str]]:
+    if estimate.reference_bytes is None:
+        return []
+    scratch = bytes_text(sum(row[1] + row[2] for row in estimate.held_of_references))
+    return [
+        (
+            "references",
+            f"{bytes_text(estimate.reference_bytes)} to read, {scratch} of text and anchors in the work folder",
+        )
+    ]
+
+
+def _moved_in_words(estimate: Estimate) -> list[tuple[str, str]]:
+    by = ("by one machine that keeps its cache", "if each stage runs on a machine with an empty one")
+    return [
+        ("bucket", f"{requests:,} requests, {bytes_text(size_bytes)}, {whose}")
+        for (requests, size_bytes), whose in zip(estimate.moved, by, strict=False)
+    ]
+
+
+def render_estimate(estimate: Estimate) -> str:
+    """For people."""
+    share = f"{estimate.duplicate_share:.1%} of the text"
+    whole = estimate.scale <= 1
+    drawn = "all of it" if whole else f"1 in {estimate.scale:,.1f}"
+    rows = [
+        ("sampled", f"{bytes_text(estimate.sampled_text_bytes)} of text, {drawn}"),
+        ("text", bytes_text(estimate.text_bytes)),
+        ("tokens", _tokens_in_words(estimate)),
+        *([("budget", f"{estimate.shown_tokens:,} tokens shown")] if estimate.shown_tokens is not None else []),
+        ("duplicates", share if whole else f"at least {share} (the whole is more repetitive than a sample)"),
+        *_references_in_words(estimate),
+        ("time", f"{seconds_text(3600 * estimate.hours)} on {estimate.cores} cores like these"),
+        ("memory", _memory_in_words(estimate)),
+        *(
+            ("peak disk", f"{bytes_text(max(work for work, _ in timeline))} in the work folder with reclaim: {reclaim}")
+            for reclaim, timeline in moments([*estimate.held, *estimate.held_of_references]).items()
+        ),
+        *_moved_in_words(estimate),
+        *((name, bytes_text(size)) for name, size in estimate.output_bytes.items()),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {figure}" for name, figure in rows)

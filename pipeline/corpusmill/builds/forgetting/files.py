@@ -1,0 +1,101 @@
+"""The content of files and streams: raw, decompressed, from archives and from tables, as their names say.
+
+Bytes are no evidence: one list of digests in 65,536 begins as gzip does. A part of a table, as download keeps it, is no
+table; its bytes are searched as they are.
+
+Memory: blocks of 8 MiB, and the largest member of an archive. Disk: a copy of a streamed table while it is read, since
+its index is at its end.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import BufferedReader
+from typing import IO, BinaryIO, cast
+
+import numpy as np
+import orjson
+import zstandard
+
+from corpusmill.builds.forgetting.finding import Finder
+from corpusmill.errors import CorruptDataError
+from corpusmill.lazy import lazily
+
+with lazily:
+    import pyarrow.parquet as pq
+
+BLOCK_BYTES = 8 << 20
+PARQUET = b"PAR1"
+# ValueError is pyarrow's; some errors of gzip and bzip2 are OSErrors.
+FORMAT_ERRORS = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error, zstandard.ZstdError)
+
+
+class UnsearchableError(CorruptDataError):
+    """A file is damaged: what is in it cannot be searched."""
+
+
+def strings_in(file: BufferedReader, finder: Finder, *, where: object) -> set[bytes]:
+    """The strings of a finder that a file contains; it is read from its beginning, and may be a pipe.
+
+    `where`: its path, which ends in its name. OSError, and UnsearchableError for a file that is damaged in its own
+    format.
+    """
+    try:
+        return _strings_in(file, finder, str(where))
+    except FORMAT_ERRORS as error:
+        raise UnsearchableError(
+            "forget.file_not_searchable: a damaged file cannot be searched", where=where, got=type(error).__name__
+        ) from None
+
+
+def _strings_in(file: BufferedReader, finder: Finder, name: str) -> set[bytes]:
+    strings: set[bytes] = set()
+    rest = b""
+    for block in _blocks(file, name):
+        data = rest + block
+        strings |= finder.find(np.frombuffer(data, np.uint8))
+        rest = data[-(finder.longest - 1) :]
+    return strings
+
+
+def _blocks(file: BufferedReader, name: str) -> Iterator[bytes]:
+    if name.endswith(".parquet") and file.peek(len(PARQUET)).startswith(PARQUET):
+        yield from _rows(file)
+    elif name.endswith(".tar"):
+        with tarfile.open(fileobj=file, mode="r:" if file.seekable() else "r|") as archive:
+            for member in archive:
+                if content := archive.extractfile(member):
+                    yield from _blocks(io.BufferedReader(io.BytesIO(content.read())), member.name)
+    else:
+        stream = _opened(file, name) if file.peek(1) else file
+        while block := stream.read(BLOCK_BYTES):
+            yield block
+
+
+def _opened(file: BufferedReader, name: str) -> BinaryIO:
+    if name.endswith(".gz"):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if name.endswith((".zst", ".zstd")):
+        return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+    if name.endswith(".bz2"):
+        return cast(BinaryIO, bz2.BZ2File(file))
+    return cast(BinaryIO, lzma.LZMAFile(file)) if name.endswith(".xz") else file
+
+
+def _rows(file: BufferedReader) -> Iterator[bytes]:
+    with ExitStack() as closing:
+        table: IO[bytes] = file
+        if not file.seekable():
+            table = closing.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(file, table)
+        for batch in pq.ParquetFile(table).iter_batches(1 << 10, use_threads=False):
+            yield orjson.dumps(batch.to_pylist(), default=str)

@@ -1,0 +1,103 @@
+"""The stages, one file each. A stage of your own is a file that exports STAGE, and its module's name in
+CORPUSMILL_STAGES (separated by commas), the same for everything that plans, builds or shows datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from corpusmill.decontamination.stages import benchmarks, decontaminate
+from corpusmill.dedup.stages import (
+    anchor,
+    border,
+    context,
+    match,
+    reference,
+    reference_border,
+    reference_context,
+    reference_index,
+    settle,
+    shared,
+    union,
+    writeback,
+)
+from corpusmill.engine import running
+from corpusmill.engine.graph import Graph
+from corpusmill.engine.stage import Stage
+from corpusmill.errors import ConfigError
+from corpusmill.export.stages import export
+from corpusmill.shuffle.stages import budget, gather, scatter
+from corpusmill.sources.stages import download, index, quarantine
+from corpusmill.steps.stages import copies, decided, decisions, join, lost, refine
+from corpusmill.steps.stages import filter as filter_
+from corpusmill.tokens.stages import audit, tokenize
+from corpusmill.upload.stages import manifest, report, upload
+
+OWN_STAGES = "CORPUSMILL_STAGES"
+
+STAGES = (
+    download.STAGE,
+    index.STAGE,
+    quarantine.STAGE,
+    decisions.STAGE,
+    join.STAGE,
+    decided.STAGE,
+    copies.STAGE,
+    filter_.STAGE,
+    benchmarks.STAGE,
+    decontaminate.STAGE,
+    reference.STAGE,
+    reference_index.STAGE,
+    anchor.STAGE,
+    shared.STAGE,
+    reference_context.STAGE,
+    context.STAGE,
+    settle.STAGE,
+    reference_border.STAGE,
+    border.STAGE,
+    match.STAGE,
+    union.STAGE,
+    refine.STAGE,
+    lost.STAGE,
+    writeback.STAGE,
+    tokenize.STAGE,
+    audit.STAGE,
+    budget.STAGE,
+    scatter.STAGE,
+    gather.STAGE,
+    export.STAGE,
+    manifest.STAGE,
+    upload.STAGE,
+    report.STAGE,
+)
+
+
+def _own_stages() -> Iterator[Stage]:
+    for name in filter(None, (name.strip() for name in os.environ.get(OWN_STAGES, "").split(","))):
+        try:
+            stage = import_module(name).STAGE
+        except Exception as error:
+            raise _no_stage(name, f"{type(error).__name__}: {error}") from error
+        if not isinstance(stage, Stage):
+            raise _no_stage(name, f"STAGE is of type {type(stage).__name__}")
+        yield stage
+
+
+def _no_stage(module: str, got: str) -> ConfigError:
+    return ConfigError(
+        "stage.not_importable: a stage cannot be imported",
+        where=f"{OWN_STAGES}: {module}",
+        expected="an importable module with a Stage (corpusmill.engine.stage) named STAGE",
+        got=got,
+        next_step="install its package on every worker, or remove it from the variable",
+    )
+
+
+GRAPH = Graph((*STAGES, *_own_stages()))
+
+
+def open_build(plan_receipt: str | Path) -> running.RunnableBuild:
+    """The build that a plan's receipt belongs to; PlanGoneError if the receipt is not there."""
+    return running.open_build(plan_receipt, GRAPH)

@@ -1,0 +1,60 @@
+"""The application that the commands register with: panels and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from corpusmill.commands.local_paths import refusing_addresses
+from corpusmill.version import __version__
+
+BUILD, INSPECT, STEPS, DATASETS, TRANSFERS = "Build", "Inspect", "Single steps", "Datasets", "Transfers"
+Function = Callable[..., Any]
+
+
+class Command(TyperCommand):
+    """Prints refused values without pydantic's words."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # of pydantic, by which typer reads values
+            raise
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"corpusmill {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    help="Raw text dumps in, training-ready tokens out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+config_app = typer.Typer(help="Write, check and lock dataset configurations.", no_args_is_help=True)
+app.add_typer(config_app, name="config", rich_help_panel=BUILD)
+
+
+def command(
+    panel: str, example: str, *, name: str | None = None, to: typer.Typer = app
+) -> Callable[[Function], Function]:
+    """Register a command in a panel of `corpusmill --help`; its own `--help` shows the example, and a test runs it."""
+    register = to.command(name, cls=Command, rich_help_panel=panel, epilog=f"Example:\n\ncorpusmill {example}")
+    return lambda function: register(refusing_addresses(function))

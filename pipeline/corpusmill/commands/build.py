@@ -1,0 +1,233 @@
+"""Commands that make a dataset: its configuration, what a build will do, and the build."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import typer
+
+from corpusmill.api import planned
+from corpusmill.builds.processes import end_with_task
+from corpusmill.commands.app import BUILD, command, config_app
+from corpusmill.commands.options import (
+    WORKERS,
+    ConfigFile,
+    Format,
+    Shard,
+    Verify,
+    Workers,
+    claimed_build,
+    claimed_dataset,
+)
+from corpusmill.engine.parts import read_part
+from corpusmill.errors import ConfigError
+from corpusmill.lazy import lazily
+
+with lazily:
+    from corpusmill.builds import chain, graph, local, preflight
+    from corpusmill.builds import estimate as builds_estimate
+    from corpusmill.builds import plan as builds_plan
+    from corpusmill.builds import reprocess as builds_reprocess
+    from corpusmill.config import dataset as config_dataset
+    from corpusmill.config import reading, starter
+    from corpusmill.engine import garbage as engine_garbage
+    from corpusmill.engine import preview, runs
+    from corpusmill.engine.work_folder import moved, small
+    from corpusmill.report import summary, terminal
+    from corpusmill.storage import mirrored
+    from corpusmill.tokens.stages import tokenize
+    from corpusmill.upload.stages import report, retention
+
+
+@command(BUILD, "config example", name="example", to=config_app)
+def config_example(
+    short: Annotated[bool, typer.Option("--short", help="Only what a first build needs: 12 lines.")] = False,
+) -> None:
+    """Print a complete configuration with every key explained."""
+    typer.echo(starter.starter() if short else starter.example_text(), nl=False)
+
+
+@command(BUILD, "config check web.yaml", name="check", to=config_app)
+def config_check(config: ConfigFile) -> None:
+    """Check a configuration: its keys and values, its tokenizer, and that its sources exist."""
+    typer.echo(builds_plan.check_dataset(reading.load_config(config)))
+
+
+@command(BUILD, "config lock web.yaml", name="lock", to=config_app)
+def config_lock(config: ConfigFile) -> None:
+    """Write the tokenizer's sha256 and revision into the file's lock section; another vocabulary is then refused."""
+    lock = tokenize.lock_file(config)
+    typer.echo(f"{config}: locked to sha256 {lock.tokenizer_sha256}, revision {lock.tokenizer_revision or 'none'}")
+
+
+@command(BUILD, "estimate web.yaml")
+def estimate(config: ConfigFile) -> None:
+    """Estimate a build from an unbiased sample: tokens, duplicates, hours, memory, disk."""
+    typer.echo(
+        builds_estimate.render_estimate(
+            builds_estimate.estimate_dataset(reading.load_config(config), report=partial(typer.echo, err=True))
+        )
+    )
+
+
+@command(BUILD, "plan web.yaml")
+def plan(config: ConfigFile) -> None:
+    """Show what a build would reuse, what it would run and why, and how much disk it needs. Runs nothing."""
+    build = planned(config)
+    preflight.require_tokenizer(build)
+    units = preview.preview(build)
+    typer.echo(preview.render_preview(units, chain.STEP_OF))
+    typer.echo(preflight.stated_room(build))
+    for file in build.plan.uncut or ():
+        typer.echo(f"{file.name}: {file.why}; to split it: {file.remedy}")
+    if build.plan.others:
+        typer.echo(build.plan.others)
+
+
+@command(BUILD, "build web.yaml --workers 2")
+def build(
+    config: ConfigFile,
+    workers: Workers = None,
+    verify: Verify = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")] = False,
+) -> None:
+    """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
+    logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
+    with claimed_dataset(config) as dataset:
+        built = local.run_watched(builds_plan.plan_dataset(dataset, to_build=True), workers=workers, verify=verify)
+    folder = built.folder("report", report.UNIT)
+    terminal.print_summary(summary.from_json((folder / report.SUMMARY).read_bytes()), folder / report.HTML)
+
+
+@command(BUILD, "reprocess web.yaml --stage tokenize --shard 0")
+def reprocess(
+    config: ConfigFile,
+    stage: Annotated[str, typer.Option(help="The first step to rerun, such as tokenize.")],
+    shard: Shard,
+    workers: Workers = None,
+) -> None:
+    """Reprocess one shard from a step on, run what depends on it, and print which outputs changed."""
+    with claimed_build(config) as build:
+        before = builds_reprocess.digests(build)
+        request = builds_reprocess.ask_for_shard(build, stage, f"{shard:05d}")
+        after = builds_reprocess.digests(local.run_watched(build.plan_receipt, workers=workers))
+    typer.echo(builds_reprocess.render_comparison(request, before, after))
+
+
+@command(BUILD, "run-task work/books/plan/*/receipt.json find_ranges.match 1/16")
+def run_task(
+    plan_receipt: Annotated[str, typer.Argument(metavar="PLAN", help="The receipt of a plan.", show_default=False)],
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="A task, such as tokenize or find_ranges.match.", show_default=False)
+    ],
+    part: Annotated[str, typer.Argument(metavar="PART", help="`3/16`: the third of 16 parts.")] = "1/1",
+    workers: Annotated[int, typer.Option(help=WORKERS, min=1)] = 1,
+    again: Annotated[bool, typer.Option("--again", help="Also rerun finished steps.")] = False,
+    verify: Verify = False,
+) -> None:
+    """Run a part of a task of a planned build, for schedulers. Each task must end before the next begins."""
+    _require_plan(plan_receipt)
+    end_with_task()
+    logging.getLogger().setLevel(logging.INFO)
+    try:
+        for receipt in local.run_part(
+            plan_receipt, task, read_part(part), processes=workers, again=again, verify=verify
+        ):
+            typer.echo(mirrored.address_of(receipt))
+    finally:
+        moved.report_moved()
+
+
+def _require_plan(plan_receipt: str) -> None:
+    """ConfigError unless a path or address can be that of a plan's receipt."""
+    folders = PurePosixPath(plan_receipt if "://" in plan_receipt else Path(plan_receipt).absolute()).parts
+    if folders[-3:-2] != ("plan",) or folders[-1] != "receipt.json":
+        raise ConfigError(
+            "plan.not_a_receipt: this is not the receipt of a plan",
+            where=plan_receipt,
+            expected="work/<name>/plan/<plan>/receipt.json, as claim gives it in CORPUSMILL_PLAN",
+            next_step="corpusmill plan CONFIG writes one; corpusmill build CONFIG needs none",
+        )
+
+
+@command(BUILD, "claim web.yaml -- bash arrays.sh")
+def claim(
+    config: ConfigFile,
+    program: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM...", help="The program that runs the tasks, after `--`.")
+    ],
+) -> None:
+    """Plan a dataset and lock it while a program runs its tasks on other machines (docs/slurm.md)."""
+    raise typer.Exit(local.run_claimed(reading.load_config(config), program))
+
+
+@command(BUILD, "export web.yaml --format nanoset")
+def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
+    """Build one format of a configured dataset and what it needs; uploads nothing."""
+    with claimed_dataset(config) as dataset:
+        values = dataset.model_dump(mode="json", exclude_none=True)
+        values["exports"] = {format: values["exports"].get(format, {})}
+        plan_receipt = builds_plan.plan_dataset(reading.check_config(values, where=f"{config} with --format {format}"))
+        local.run_steps(plan_receipt, workers=workers, until="manifest")
+    built = graph.open_build(plan_receipt)
+    for unit in built.units("export"):
+        typer.echo(built.folder("export", unit) / format)
+    typer.echo(built.folder("manifest", "dataset"))
+
+
+@command(BUILD, "gc web.yaml --remove")
+def gc(
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG", help="A dataset configuration or, if it is gone, the dataset's work folder."),
+    ],
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")
+    ] = False,
+    keep_plans: Annotated[
+        int, typer.Option(help="How many of the last delivered plans keep their folders.", min=1)
+    ] = 1,
+    destinations: Annotated[
+        bool, typer.Option("--destinations", help="Instead: old versions at the destinations, never latest.")
+    ] = False,
+    keep_versions: Annotated[
+        int | None,
+        typer.Option(
+            help="With --destinations: how many of the newest to keep; default: keep_versions, else 3.", min=1
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Instead: the whole dataset, work folder and latest, too.")
+    ] = False,
+) -> None:
+    """List (or remove) intermediate folders that the newest build no longer needs, or delivered versions."""
+    if destinations and everything:
+        raise typer.BadParameter("give --destinations or --everything, not both")
+    if keep_versions is not None and not destinations:
+        raise typer.BadParameter("--keep-versions needs --destinations")
+    if config.is_dir():
+        config = runs.last_configuration(config)
+    work = config_dataset.work_of(reading.load_config(config))
+    if not small.is_shared(work) and not work.is_dir():
+        typer.echo(f"{work} does not exist: nothing to remove")
+        return
+    with claimed_dataset(config, remove_empty=everything) as dataset:
+        if everything:
+            typer.echo(retention.render_dataset(dataset))
+            if remove:
+                retention.remove_dataset(dataset)
+                typer.echo(f"removed the dataset {dataset.name}")
+            return
+        if destinations:
+            old = retention.find_old_versions(dataset, keep_versions or dataset.keep_versions or 3)
+            for version in old if remove else ():
+                retention.remove_old_version(version)
+            typer.echo(retention.render_old_versions(old, removed=remove))
+            return
+        garbage = engine_garbage.find_garbage(work, graph.GRAPH, keep_plans=keep_plans, config=dataset)
+        if remove:
+            garbage = engine_garbage.remove_garbage(work, graph.GRAPH, garbage)
+    typer.echo(engine_garbage.render_garbage(garbage, removed=remove))

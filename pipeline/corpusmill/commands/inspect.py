@@ -1,0 +1,169 @@
+"""Commands that inspect a build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from corpusmill.api import planned
+from corpusmill.commands.app import INSPECT, command
+from corpusmill.commands.options import EXIT_FAILED, AnyFormat, ConfigFile, KnownConfig, Record, Seed, Workers
+from corpusmill.errors import visible
+from corpusmill.lazy import lazily
+
+with lazily:
+    from corpusmill import training
+    from corpusmill.builds import local
+    from corpusmill.config import reading
+    from corpusmill.inspect import lineage
+    from corpusmill.inspect import verify as inspect_verify
+    from corpusmill.inspect.datasets import peek as datasets_peek
+    from corpusmill.upload.stages import description
+
+
+@command(INSPECT, "verify web.yaml --version latest")
+def verify(
+    config: ConfigFile,
+    workers: Workers = None,
+    sample: Annotated[
+        int | None, typer.Option(help="Instead: rebuild this many random records from their sources.", min=1)
+    ] = None,
+    seed: Seed = 1234,
+    version: Annotated[
+        str | None,
+        typer.Option(help="Instead: verify this delivered version (12 digits, or latest) at every destination."),
+    ] = None,
+) -> None:
+    """Read everything again: digests, accounts, exports, destinations. Exits 1 if anything is wrong."""
+    if sample:
+        if version is not None:
+            raise typer.BadParameter("--sample rebuilds records of the newest build, and takes no --version")
+        typer.echo(lineage.render_verified(lineage.verify_records(planned(config), sample, seed)))
+        return
+    if version is None:
+        build = planned(config)
+        verification = inspect_verify.verify_build(
+            build, workers=local.worker_count(workers, build.plan.source_bytes())
+        )
+        typer.echo(inspect_verify.render(verification))
+    else:
+        if version != "latest" and not description.VERSION.fullmatch(version):
+            raise typer.BadParameter(f"{version!r} is neither 12 hex digits nor latest", param_hint="--version")
+        verification = inspect_verify.verify_version(
+            reading.load_config(config), version, workers=local.worker_count(workers)
+        )
+        typer.echo(inspect_verify.render_version(verification))
+    if verification.findings:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@command(INSPECT, "trace web.yaml --format megatron --file 0 --record 17")
+def trace(
+    config: ConfigFile,
+    format: AnyFormat = None,
+    file: Annotated[str | None, typer.Option(help="The export file's number or name.")] = None,
+    record: Record = None,
+    megatron_cache: Annotated[
+        Path | None,
+        typer.Option(help="Instead of a file: the --data-cache-path of the Megatron run."),
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="The training step, from 1; with --batch.", min=1)] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples per step, over all ranks.", min=1)] = None,
+    first_sample: Annotated[
+        int | None,
+        typer.Option(help="Instead of a step: this sample, from 0, or with --batch that many from it on.", min=0),
+    ] = None,
+    run_sequence_tokens: Annotated[
+        int | None,
+        typer.Option(help="Tokens the model saw at once: required for a Nanoset; checked against a cache.", min=1),
+    ] = None,
+    run_seed: Annotated[
+        int | None,
+        typer.Option(
+            help="The run's seed: for a Nanoset (without it, datatrove's order); checked against a cache.",
+            min=0,
+            max=2**32 - 1,
+        ),
+    ] = None,
+    run_split: Annotated[
+        str | None, typer.Option(help="The run's --split, such as 969,30,1: checked against a cache.")
+    ] = None,
+    mixture: Annotated[
+        Path | None,
+        typer.Option(help="For a Nanoset of several folders: mixture.json of `corpusmill mix`, with seed and tokens."),
+    ] = None,
+) -> None:
+    """Print the documents in one record of an export, or in one step of a training run on it: file, line, id.
+
+    Each with its spans of tokens and bytes. For a step of Megatron: --megatron-cache FOLDER --step N --batch SAMPLES.
+    For nanotron: --format nanoset --run-seed SEED --run-sequence-tokens TOKENS --step N --batch SAMPLES; with several
+    folders --format nanoset --mixture FILE --step N --batch SAMPLES.
+    """
+
+    if step is not None or first_sample is not None:
+        first, count = samples_of(step, batch, first_sample)
+        if file is not None or record is not None or format != (None if megatron_cache else "nanoset"):
+            raise typer.BadParameter(
+                "a step or sample takes --megatron-cache FOLDER or --format nanoset, and no --file or --record"
+            )
+        samples = training.open_samples(
+            planned(config),
+            megatron_cache=megatron_cache,
+            sequence_tokens=run_sequence_tokens,
+            seed=run_seed,
+            split=run_split,
+            mixture=mixture,
+        )
+        typer.echo(visible(samples.title))
+        for sample in training.trace_samples(samples, first, count):
+            typer.echo(f"\n{training.render_sample(sample)}")
+        return
+    run_options = (megatron_cache, batch, run_sequence_tokens, run_seed, run_split, mixture)
+    if format is None or file is None or any(option is not None for option in run_options):
+        raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
+    number_or_name = int(file) if file.isdigit() else file
+    typer.echo(lineage.render_trace(lineage.trace(planned(config), format, number_or_name, record or 0)))
+
+
+def samples_of(step: int | None, batch: int | None, first_sample: int | None) -> tuple[int, int]:
+    """(first sample, how many) of a step or from a sample on; BadParameter unless given in one of the two ways."""
+    if (step is None) == (first_sample is None) or (step is not None and batch is None):
+        raise typer.BadParameter("give --step and --batch, or --first-sample")
+    if step is not None and batch is not None:
+        return (step - 1) * batch, batch
+    return first_sample or 0, batch or 1
+
+
+@command(INSPECT, "locate web.yaml --source news.jsonl --line 17")
+def locate(
+    config: ConfigFile,
+    source: Annotated[str | None, typer.Option(help="A source file's name.")] = None,
+    line: Annotated[int | None, typer.Option(help="The line in it, from 1.", min=1)] = None,
+    document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
+) -> None:
+    """Print where a document ended up: its records, or what was removed and which earlier text it repeats."""
+    if document_id is not None and source is None and line is None:
+        typer.echo(
+            "\n\n".join(lineage.render_located(located) for located in lineage.locate_id(planned(config), document_id))
+        )
+    elif document_id is None and source is not None and line is not None:
+        typer.echo(lineage.render_located(lineage.locate(planned(config), source, line)))
+    else:
+        raise typer.BadParameter("give --source and --line, or --id")
+
+
+@command(INSPECT, "peek outputs/web/latest/nanoset/00000_00000_doc_shuffled.ds --record 5")
+def peek(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
+    record: Record = None,
+    tokens: Annotated[int, typer.Option(help="At most this many of its tokens.", min=1)] = 512,
+    config: KnownConfig = None,
+) -> None:
+    """Show one record of any export as ids and as text."""
+    typer.echo(
+        datasets_peek.render_peek(
+            datasets_peek.peek_record(path, record or 0, tokens, reading.load_config(config) if config else None)
+        )
+    )

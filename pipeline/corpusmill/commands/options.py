@@ -1,0 +1,162 @@
+"""Options shared by several commands, and the values that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from corpusmill.api import planned
+from corpusmill.lazy import lazily
+
+with lazily:
+    import pydantic
+
+    from corpusmill.config import dataset as config_dataset
+    from corpusmill.config import reading, sections
+    from corpusmill.engine import claim
+    from corpusmill.tokens import audit
+    from corpusmill.tokens import tokenizer as tokens_tokenizer
+
+
+if TYPE_CHECKING:
+    from corpusmill.config import DatasetConfig
+    from corpusmill.direct.in_order.rejected import RejectedLines
+    from corpusmill.engine.running import RunnableBuild
+    from corpusmill.tokens.tokenizer import Tokenizer
+
+EXIT_FAILED = 1
+WORKERS = "How many processes run at once."
+
+
+def size_bytes(text: str | int) -> int:
+    """256MiB, 4GB or plain bytes; BadParameter for anything else."""
+    try:
+        size = int(pydantic.TypeAdapter(pydantic.ByteSize).validate_python(text))
+    except (pydantic.ValidationError, OverflowError):
+        size = 0
+    if size < 1:
+        raise typer.BadParameter(f"{text!r} is not a size such as 256MiB or 4GB")
+    return size
+
+
+KnownConfig = Annotated[
+    Path | None, typer.Option("--config", help="The dataset's configuration, for facts that its files lack.")
+]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
+_PLACES = "files, folders, globs, s3://, gs://, hf://."
+Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines: {_PLACES}")]
+InputsOrParquet = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines or parquet: {_PLACES}")]
+Workers = Annotated[
+    int | None, typer.Option(help=WORKERS, min=1, show_default="one per core, or one if there is little text")
+]
+WorkFolder = Annotated[Path, typer.Option(help="Folder for intermediate files; finished steps in it are reused.")]
+Memory = Annotated[
+    int,
+    typer.Option(
+        metavar="SIZE", parser=size_bytes, show_default="1GiB", help="Memory to use; it changes no byte of the output."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="The same seed draws the same records on every machine.", min=0)]
+_SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
+Shard = Annotated[int, _SHARD]
+AnyShard = Annotated[int | None, _SHARD]
+Record = Annotated[
+    int | None,
+    typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0, show_default="0"),
+]
+_FORMAT = typer.Option("--format", help="An export's format.")
+_FormatName = Literal["webdataset", "numpy", "megatron", "nanoset"]
+Format = Annotated[_FormatName, _FORMAT]
+AnyFormat = Annotated[_FormatName | None, _FORMAT]
+Page = Annotated[Path | None, typer.Option(help="Also write everything to an HTML page.")]
+Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs match their sha256.")]
+EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
+
+TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
+_SHARD_BYTES = "Source bytes per shard, the unit of work."
+ShardBytes = Annotated[int, typer.Option(metavar="SIZE", parser=size_bytes, show_default="256MiB", help=_SHARD_BYTES)]
+ShardBytesForCores = Annotated[
+    int | None,
+    typer.Option(metavar="SIZE", parser=size_bytes, show_default="4MiB to 256MiB, by the sources", help=_SHARD_BYTES),
+]
+TokensPerShard = Annotated[int | None, typer.Option(help="About this many tokens in each output file.", min=1)]
+RejectedShare = Annotated[
+    float, typer.Option(help="The command fails if more than this share of lines is malformed.", min=0, max=1)
+]
+
+_TOKENIZER = typer.Option("--tokenizer", help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")
+TokenizerName = Annotated[str, _TOKENIZER]
+AnyTokenizerName = Annotated[str | None, _TOKENIZER]
+Engine = Annotated[
+    Literal["auto", "gigatoken", "tiktoken", "tokenizers"],
+    typer.Option(help="The encoding library; the ids are the same."),
+]
+Pattern = Annotated[str | None, typer.Option(help="For a .tiktoken file: the encoding with its split pattern.")]
+SpecialTokens = Annotated[
+    list[str] | None,
+    typer.Option("--special-token", metavar="TOKEN=ID", help="For a .tiktoken file; repeat for several."),
+]
+EotToken = Annotated[str | None, typer.Option(help="The token that separates documents, if not the tokenizer's own.")]
+BosToken = Annotated[str | None, typer.Option(help="The token that begins documents, if not the tokenizer's own.")]
+Eod = Annotated[bool, typer.Option("--eod/--no-eod", help="EOD (EOS, EOT) after every document.")]
+Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every document.")]
+
+
+def print_rejected(rejected: RejectedLines) -> None:
+    """Print how many lines were malformed, if any, and where they are."""
+    if rejected.reasons:
+        typer.echo(f"rejected lines: {rejected.render()}; see {rejected.path}")
+
+
+@contextmanager
+def claimed_dataset(config: Path, *, remove_empty: bool = False) -> Iterator[DatasetConfig]:
+    """Load a configuration and claim its dataset for the block; RunUnderWayError or LockHeldError if another run has
+    it.
+
+    With `remove_empty`, an empty work folder is removed at the end.
+    """
+    dataset = reading.load_config(config)
+    with claim.claimed(config_dataset.work_of(dataset), remove_empty=remove_empty):
+        yield dataset
+
+
+@contextmanager
+def claimed_build(config: Path) -> Iterator[RunnableBuild]:
+    """Plan the dataset of a configuration file and claim it for the block."""
+    with claimed_dataset(config):
+        yield planned(config)
+
+
+def tokenizer_of(
+    name: str,
+    engine: str = "auto",
+    pattern: str | None = None,
+    special_tokens: list[str] | None = None,
+    eot: str | None = None,
+    bos: str | None = None,
+) -> Tokenizer:
+    """The tokenizer that these options name, tried on the tricky strings (VerificationError); BadParameter for a
+    special token that is not TOKEN=ID.
+    """
+    special = []
+    for text in special_tokens or ():
+        token, _, number = text.rpartition("=")
+        if not token or not number.isdecimal():
+            raise typer.BadParameter(f"{text!r} is not TOKEN=ID", param_hint="--special-token")
+        special.append((token, int(number)))
+    path = sections.TokenizerConfig.model_construct(name=name).path()
+    tokenizer = tokens_tokenizer.load_tokenizer(
+        name,
+        file=path and config_dataset.absolute_here(path),
+        engine=engine,
+        pattern=pattern,
+        special_tokens=tuple(sorted(special)),
+        eot=eot,
+        bos=bos,
+    )
+    audit.audit_tricky(tokenizer)
+    return tokenizer

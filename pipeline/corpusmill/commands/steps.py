@@ -1,0 +1,242 @@
+"""Single steps on text, without a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from corpusmill.commands import options
+from corpusmill.commands.app import STEPS, command
+from corpusmill.commands.options import tokenizer_of
+from corpusmill.direct.in_order.cores import cores
+from corpusmill.lazy import lazily
+from corpusmill.report.figures import counted
+
+with lazily:
+    from corpusmill.builds import dedup_alone
+    from corpusmill.builds import infini_gram as builds_infini_gram
+    from corpusmill.config import dataset
+    from corpusmill.direct.in_order import megatron as in_order_megatron
+    from corpusmill.direct.in_order import nanoset as in_order_nanoset
+    from corpusmill.direct.in_order import rejected as in_order_rejected
+    from corpusmill.direct.in_order import source as in_order_source
+    from corpusmill.direct.in_order import token_shards
+
+
+if TYPE_CHECKING:
+    from corpusmill.direct.in_order.source import Source, Written
+
+Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an earlier run's results are replaced.")]
+
+
+@command(STEPS, "dedup data --minimum-bytes 100 --output clean")
+def dedup(
+    inputs: options.InputsOrParquet,
+    output: Output,
+    minimum_bytes: Annotated[int, typer.Option(help="Repeats of at least this many bytes (7 or more).")] = 500,
+    mode: Annotated[
+        Literal["remove", "annotate"], typer.Option(help="annotate: keep the text, add ranges.")
+    ] = "remove",
+    keep: Annotated[
+        Literal["first_window", "every_string"], typer.Option(help="every_string: a whole copy of each.")
+    ] = "first_window",
+    annotate_key: Annotated[str, typer.Option(help="The field that annotate adds; dots nest it.")] = "sa_remove_ranges",
+    replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Overwrite an existing field.")] = False,
+    drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
+    against: Annotated[
+        list[str] | None, typer.Option(help="A finished dataset, or files, whose text is removed as well; repeatable.")
+    ] = None,
+    fuzzy_share: Annotated[float | None, typer.Option(help="Also remove gaps where repeats cover this share.")] = None,
+    memory: options.Memory = 1 << 30,
+    text_field: options.TextField = "text",
+    max_rejected_share: options.RejectedShare = 0.001,
+    endpoint_url: options.EndpointUrl = None,
+    shard_bytes: options.ShardBytesForCores = None,
+    work_folder: options.WorkFolder = Path("work"),
+    workers: options.Workers = None,
+) -> None:
+    """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
+    config = dedup_alone.dedup_config(
+        inputs,
+        output,
+        {
+            "mode": mode,
+            "minimum_bytes": minimum_bytes,
+            "keep": keep,
+            "against": [{"path": dataset.absolute_here(path), "endpoint_url": endpoint_url} for path in against or ()]
+            or None,
+            "fuzzy_share": fuzzy_share,
+            "annotate_key": annotate_key,
+            "replace_existing": replace_existing,
+            "drop_empty": drop_empty,
+            "memory": memory,
+        },
+        source={
+            "text_field": text_field,
+            "max_rejected_share": max_rejected_share,
+            "endpoint_url": endpoint_url,
+            **({"shard_bytes": shard_bytes} if shard_bytes else {}),
+        },
+        work_folder=dataset.absolute_here(str(work_folder)),
+    )
+    typer.echo(
+        dedup_alone.render_finished(dedup_alone.deduplicate(config, output, workers=workers, watch=True), output)
+    )
+
+
+@command(STEPS, "infini-gram data --output ngrams")
+def infini_gram(
+    inputs: options.InputsOrParquet,
+    output: Output,
+    unigram: Annotated[bool, typer.Option("--unigram", help="Also write the counts of single bytes.")] = False,
+    text_field: options.TextField = "text",
+    max_rejected_share: options.RejectedShare = 0.001,
+    endpoint_url: options.EndpointUrl = None,
+    shard_bytes: options.ShardBytes = 256 << 20,
+    work_folder: options.WorkFolder = Path("work"),
+    workers: options.Workers = None,
+) -> None:
+    """Index JSON lines or parquet for infini-gram (token type u8): one folder 0, 1, ... per shard. Resumable."""
+    config = dedup_alone.dedup_config(
+        inputs,
+        output,
+        {"mode": "none"},
+        source={
+            "text_field": text_field,
+            "max_rejected_share": max_rejected_share,
+            "shard_bytes": shard_bytes,
+            "endpoint_url": endpoint_url,
+        },
+        work_folder=dataset.absolute_here(str(work_folder)),
+    )
+    finished = builds_infini_gram.write_index(config, output, unigram=unigram, workers=workers, watch=True)
+    typer.echo(dedup_alone.render_finished(finished, output))
+
+
+@command(STEPS, "tokenize data --tokenizer cl100k_base --output tokens")
+def tokenize(
+    inputs: options.Inputs,
+    output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
+    tokenizer: options.TokenizerName,
+    text_field: options.TextField = "text",
+    engine: options.Engine = "auto",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    max_rejected_share: options.RejectedShare = 0.001,
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Tokenize files to token shards (ids and ends; see corpusmill/tokens/token_shard.py for a reader of ten lines)."""
+    loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token)
+    rejected = in_order_rejected.RejectedLines(in_order_rejected.rejected_beside(output.absolute()), max_rejected_share)
+    for tokenized in token_shards.tokenize_files(inputs, loaded, output, text_field, endpoint_url, rejected):
+        lost = "".join(f", {counted(count, 'line')} rejected: {why}" for why, count in tokenized.rejected.items())
+        typer.echo(f"{tokenized.source}: {tokenized.documents:,} documents, {tokenized.tokens:,} tokens{lost}")
+    options.print_rejected(rejected)
+
+
+@command(STEPS, "megatron data --tokenizer cl100k_base --output parts/web")
+def megatron(
+    inputs: options.Inputs,
+    output: Annotated[Path, typer.Option(help="A prefix: {prefix}_{key}_document.bin and .idx are written.")],
+    tokenizer: options.TokenizerName,
+    text_field: Annotated[
+        list[str], typer.Option(help="A JSON key of every line; repeat for a pair of files each.")
+    ] = [  # noqa: B006
+        "text"
+    ],
+    eod: options.Eod = True,
+    bos: options.Bos = False,
+    empty_documents: Annotated[
+        Literal["boundary", "skip", "eod"], typer.Option(help="A repeated boundary, nothing, or an EOD alone.")
+    ] = "boundary",
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Fields are lists of sentences; file names end in _sentence.")
+    ] = False,
+    as_preprocess_data: Annotated[
+        bool, typer.Option("--as-preprocess-data", help="int32 for 65,500 to 65,536 ids, as Megatron's tool.")
+    ] = False,
+    max_rejected_share: options.RejectedShare = 0.001,
+    workers: options.Workers = None,
+    engine: options.Engine = "auto",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    bos_token: options.BosToken = None,
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
+    loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
+    rejected = in_order_rejected.rejected_beside(output)
+    source = in_order_source.Source(
+        inputs, tuple(text_field), rejected, max_rejected_share, None, endpoint_url, processes=workers or cores()
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    written = in_order_megatron.write_megatron(
+        source,
+        output,
+        loaded,
+        eod=eod,
+        bos=bos,
+        empty_documents=empty_documents,
+        sentences=sentences,
+        as_preprocess_data=as_preprocess_data,
+    )
+    _print_written(written, source)
+
+
+@command(STEPS, "nanoset data --tokenizer cl100k_base --output nanoset")
+def nanoset(
+    inputs: options.Inputs,
+    output: Annotated[Path, typer.Option(help="A folder without .ds files.")],
+    tokenizer: options.TokenizerName,
+    text_field: options.TextField = "text",
+    name: Annotated[str, typer.Option(help="{name}_00000_unshuffled.ds instead of 00000_unshuffled.ds.")] = "",
+    eod: options.Eod = True,
+    bos: options.Bos = False,
+    empty_documents: Annotated[Literal["eod", "skip"], typer.Option(help="An EOD alone, or nothing.")] = "eod",
+    tokens_per_shard: options.TokensPerShard = None,
+    loss_ranges_field: Annotated[
+        str | None, typer.Option(help="Also write .ds.loss: do not train on this key's ranges of characters.")
+    ] = None,
+    max_rejected_share: options.RejectedShare = 0.001,
+    workers: options.Workers = None,
+    engine: options.Engine = "auto",
+    pattern: options.Pattern = None,
+    special_tokens: options.SpecialTokens = None,
+    eot_token: options.EotToken = None,
+    bos_token: options.BosToken = None,
+    endpoint_url: options.EndpointUrl = None,
+) -> None:
+    """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
+    loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
+    source = in_order_source.Source(
+        inputs,
+        (text_field,),
+        output / in_order_rejected.REJECTED,
+        max_rejected_share,
+        loss_ranges_field,
+        endpoint_url,
+        processes=workers or cores(),
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    written = in_order_nanoset.write_nanoset(
+        source,
+        output,
+        loaded,
+        name=name,
+        eos=eod,
+        bos=bos,
+        empty_documents=empty_documents,
+        maximum_tokens=tokens_per_shard,
+    )
+    _print_written(written, source)
+
+
+def _print_written(written: list[Written], source: Source) -> None:
+    for output in written:
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in output.counts.items())
+        typer.echo(f"{output.path}: {counts}")
+    options.print_rejected(source.set_aside)

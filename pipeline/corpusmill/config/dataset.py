@@ -1,0 +1,234 @@
+"""The whole configuration of a dataset, the constraints between its sections, and the places that it names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from corpusmill.config.base import Section
+from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
+from corpusmill.config.schedule import NAME_PATTERN, ScheduleConfig
+from corpusmill.config.sections import (
+    FORGOTTEN,
+    AuditConfig,
+    CardConfig,
+    DecisionsConfig,
+    DecontaminationConfig,
+    DedupConfig,
+    EstimateConfig,
+    ForgetConfig,
+    FramingConfig,
+    LockConfig,
+    PackingConfig,
+    SelectionConfig,
+    SourceConfig,
+    StepConfig,
+    TokenizerConfig,
+)
+from corpusmill.config.values import Amount, Count, Location
+from corpusmill.errors import InvalidValueError
+from corpusmill.storage.mirrored import is_bucket, mirror_of, path_of
+
+
+class DatasetConfig(Section):
+    """Everything about one dataset."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    source: SourceConfig
+    dedup: DedupConfig
+    steps: Annotated[list[StepConfig], Field(min_length=1)] | None = None
+    decisions: Annotated[list[DecisionsConfig], Field(min_length=1)] | None = None
+    forget: ForgetConfig | None = None
+    decontamination: DecontaminationConfig | None = None
+    tokenizer: TokenizerConfig
+    budget: Annotated[dict[Location, Amount], Field(min_length=1)] | None = None
+    shuffle: ShuffleConfig
+    exports: ExportsConfig
+    destinations: Annotated[list[DestinationConfig], Field(min_length=1)]
+    keep_versions: Count | None = None
+    reclaim: Literal["keep", "eager"] = "keep"
+    audit: AuditConfig = AuditConfig()
+    packing: PackingConfig = PackingConfig()
+    framing: FramingConfig = FramingConfig()
+    selection: SelectionConfig = SelectionConfig()
+    estimate: EstimateConfig = EstimateConfig()
+    card: CardConfig | None = None
+    lock: LockConfig | None = None
+    work_folder: str = "work"
+    dag: Annotated[ScheduleConfig | None, Field(exclude=True)] = None  # never in a dump: it cannot change a byte
+
+    @field_validator("work_folder")
+    @classmethod
+    def _work_folder_is_a_place(cls, work_folder: str) -> str:
+        if not work_folder:
+            raise InvalidValueError("config.work_folder_empty: work_folder is empty: name a folder, such as work")
+        if is_bucket(work_folder):
+            mirror_of(work_folder)
+        elif "://" in work_folder:
+            raise InvalidValueError(
+                "config.work_folder_scheme: work_folder is a folder of this machine, or that all workers mount, or"
+                " s3://bucket/prefix; gs:// and hf:// hold sources and destinations alone"
+            )
+        return work_folder
+
+    @model_validator(mode="after")
+    def _destinations_differ(self) -> DatasetConfig:
+        places = [(_place(destination.path), destination.endpoint_url) for destination in self.destinations]
+        twice = next((place for number, (place, _) in enumerate(places) if places[number] in places[:number]), None)
+        if twice is not None:
+            raise InvalidValueError(f"config.destination_twice: two destinations have the same path: {twice}")
+        return self
+
+    @model_validator(mode="after")
+    def _step_names_are_unique(self) -> DatasetConfig:
+        names = [*(decision.name for decision in self.decisions or ()), *(step.called for step in self.steps or ())]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise InvalidValueError(f"config.step_name_twice: two steps or decisions are called {twice}: rename one")
+        if FORGOTTEN in names:
+            raise InvalidValueError(
+                f"config.step_name_reserved: the name {FORGOTTEN} is reserved for the list of `forget`: rename the"
+                " step or decisions"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _late_steps_change_no_annotated_text(self) -> DatasetConfig:
+        actions = {
+            "dedup.mode": self.dedup.mode,
+            "decontamination.action": self.decontamination and self.decontamination.action,
+        }
+        annotating = [key for key, action in actions.items() if action == "annotate"]
+        if annotating and (steps := self.steps_before("writeback")):
+            raise InvalidValueError(
+                f"config.step_changes_annotated_text: {steps[0].called} is a step before: writeback, but the ranges"
+                f" that {annotating[0]}: annotate records would not fit text that the step changed: put it before:"
+                " index"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _annotations_have_a_place(self) -> DatasetConfig:
+        wanted, dedup = self.decontamination, self.dedup
+        annotates_hits = wanted is not None and wanted.action == "annotate"
+        keys = {
+            "dedup.annotate_key": dedup.annotate_key if dedup.mode == "annotate" else None,
+            "decontamination.annotate_key": wanted.annotate_key if wanted and annotates_hits else None,
+        }
+        for name, key in keys.items():
+            if key and (key.split(".")[0] == self.source.text_field or not all(key.split("."))):
+                raise InvalidValueError(
+                    f"config.annotation_place: {name} {key} is no place for an annotation: it must be keys joined by"
+                    f" dots, of which the first is not source.text_field, {self.source.text_field}"
+                )
+        if wanted is None or not annotates_hits:
+            return self
+        if dedup.mode == "none" or not dedup.writeback:
+            raise InvalidValueError(
+                "config.annotation_without_documents: decontamination.action: annotate writes into documents/: it"
+                " needs dedup.mode remove or annotate, and dedup.writeback"
+            )
+        own, other = (key.split(".") for key in (wanted.annotate_key, dedup.annotate_key))
+        shared = min(len(own), len(other))
+        if dedup.mode == "annotate" and own[:shared] == other[:shared]:
+            raise InvalidValueError(
+                f"config.annotation_place_twice: decontamination.annotate_key {wanted.annotate_key} and"
+                f" dedup.annotate_key {dedup.annotate_key} name one place"
+            )
+        return self
+
+    def steps_before(self, place: str) -> list[StepConfig]:
+        """The steps of a place, in order: `index` (text as it was read), or `writeback` (deduplicated text)."""
+        return [step for step in self.steps or () if step.before == place]
+
+    @property
+    def drops_emptied(self) -> bool:
+        """Whether documents that became empty must be dropped before tokenization: `dedup.drop_empty` where token
+        formats keep documents without tokens. Elsewhere writeback drops them, and no record holds them.
+        """
+        keeps = self.framing.empty_documents != "skip" or self.packing.empty_documents == "keep"
+        return self.dedup.drop_empty and keeps
+
+    @property
+    def wants_windows(self) -> bool:
+        """Whether deduplication lists repeated windows, not only repeated bytes: to keep whole copies, or to tell which
+        text is lost with a document that a step drops after deduplication.
+        """
+        removing = self.dedup.mode == "remove" and bool(self.steps_before("writeback"))
+        return self.dedup.keep == "every_string" or removing
+
+    def all_decisions(self) -> list[DecisionsConfig]:
+        """All that decides which documents to drop, by precedence: the list of `forget`, then `decisions`."""
+        return [*([self.forget.decisions()] if self.forget else ()), *(self.decisions or ())]
+
+    @model_validator(mode="after")
+    def _waits_for_others(self) -> DatasetConfig:
+        if self.dag and self.name in self.dag.after:
+            raise InvalidValueError(
+                "config.after_itself: dag.after contains the dataset itself: each build of it would start the next"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sample_is_uniform(self) -> DatasetConfig:
+        if self.exports.sample_documents is not None and self.shuffle.order == "source":
+            raise InvalidValueError(
+                "config.sample_in_order: exports.sample_documents are the first documents, a uniform sample only in"
+                " random order; leave it out, or set shuffle.order: random"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _budgets_are_of_sources(self) -> DatasetConfig:
+        if unknown := [source for source in self.budget or () if source not in self.source.paths]:
+            raise InvalidValueError(
+                f"config.budget_of_unknown_source: budget: {unknown[0]} is not an entry of source.paths:"
+                f" {', '.join(self.source.paths)}"
+            )
+        if self.budget and self.shuffle.order == "source":
+            raise InvalidValueError(
+                "config.budget_in_order: a budget draws documents, and repeats some: it needs shuffle.order: random"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _empty_documents_have_a_place(self) -> DatasetConfig:
+        kept = self.framing.empty_documents
+        if kept == "boundary" and (self.exports.nanoset or self.exports.numpy):
+            raise InvalidValueError(
+                "config.empty_documents_boundary: framing.empty_documents: only megatron can hold a document without"
+                " tokens as a boundary"
+            )
+        if self.selection.leaves_out() and (kept != "skip" or self.packing.empty_documents == "keep"):
+            raise InvalidValueError(
+                "config.selection_with_empty_documents: selection leaves documents without tokens, so"
+                " framing.empty_documents and packing.empty_documents must be skip"
+            )
+        return self
+
+
+def root_folder() -> Path:
+    """Where relative paths start: CORPUSMILL_ROOT, else the current folder."""
+    return Path(os.environ.get("CORPUSMILL_ROOT") or Path.cwd()).resolve()
+
+
+def absolute(path: str) -> str:
+    """A path of the configuration made absolute; addresses such as s3:// are returned unchanged."""
+    return path if "://" in path else str(root_folder() / Path(path).expanduser())
+
+
+def absolute_here(path: str) -> str:
+    """A path typed on a command line made absolute, from the current folder; addresses are returned unchanged."""
+    return path if "://" in path else str(Path.cwd() / Path(path).expanduser())
+
+
+def _place(path: str) -> str:
+    """A destination in normal form: `/out/`, `/out/.` and `/x/../out` are `/out`."""
+    return path.rstrip("/") if "://" in path else os.path.normpath(path)
+
+
+def work_of(config: DatasetConfig) -> Path:
+    """The folder of a dataset's steps, receipts and plans; for one in a bucket, its local mirror."""
+    return path_of(absolute(config.work_folder)) / config.name

@@ -1,0 +1,136 @@
+"""The sections for the shuffle, the formats and the destinations."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import ByteSize, Field, model_validator
+
+from corpusmill.config.base import Section
+from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location
+from corpusmill.errors import InvalidValueError
+
+FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
+
+
+class ShuffleConfig(Section):
+    """The order of the exports: a global shuffle, or source order, which ignores the other keys of the section."""
+
+    order: Literal["random", "source"] = "random"
+    seed: Annotated[int, Field(ge=0, lt=1 << 64, strict=True)] | None = None
+    memory: Bytes = ByteSize(256 << 20)
+    cells: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
+    significance: Annotated[float, Field(gt=0, lt=0.5)] = 0.001
+
+    @model_validator(mode="after")
+    def _random_order_has_a_seed(self) -> ShuffleConfig:
+        if self.order == "random" and self.seed is None:
+            raise InvalidValueError("config.seed_missing: seed is required unless order is source: it sets the order")
+        return self
+
+
+class WebDatasetConfig(Section):
+    """Tars of fixed-length contexts and a manifest (open_lm, DCLM)."""
+
+    context_tokens: Annotated[int, Field(ge=2, le=LARGEST_COUNT, strict=True)] = 2049
+    contexts_per_shard: Count = 8192
+    exp_data: bool = False
+
+
+class NumpyConfig(Section):
+    """Token streams split into test and train: .npy shards (Jaxformer, build-nanogpt) or one .bin each (nanoGPT)."""
+
+    tokens_per_shard: Count = 100_000_000
+    layout: Literal["npy", "bin"] = "npy"
+    test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    test_shards: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
+    test_name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
+    train_name: Annotated[str, Field(pattern=SPLIT_NAME)] = "train"
+    file_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_/.{}-]+\.npy$")] = "{split}/{split}_{number}.npy"
+    number_digits: Annotated[int, Field(ge=1, le=12, strict=True)] = 4
+    placeholders: bool = False
+    checkpoints: bool = False
+
+    @model_validator(mode="after")
+    def _file_names_are_unique(self) -> NumpyConfig:
+        rest = self.file_name.replace("{split}", "").replace("{number}", "")
+        if not {"{split}", "{number}"} <= {f"{{{part}}}" for part in re.findall(r"{(\w+)}", self.file_name)}:
+            raise InvalidValueError("config.file_name_without_number: file_name must hold {split} and {number}")
+        if set(rest) & set("{}") or self.file_name.startswith("/") or ".." in rest:
+            raise InvalidValueError(
+                "config.file_name_malformed: file_name holds {split} and {number}, no other braces, no '..', and is a"
+                " relative path"
+            )
+        if self.split_names()[0] == self.split_names()[1]:
+            raise InvalidValueError("config.split_names_equal: test_name and train_name must differ")
+        if self.layout == "bin" and (self.test_shards is not None or self.checkpoints or self.placeholders):
+            raise InvalidValueError(
+                "config.bin_layout: layout bin is one file per split: test_shards, checkpoints, placeholders need"
+                " layout npy"
+            )
+        return self
+
+    def split_names(self) -> tuple[str, str]:
+        """(held-out, train): Jaxformer calls the first test, nanoGPT val."""
+        return self.test_name or ("val" if self.layout == "bin" else "test"), self.train_name
+
+    def held_out(self) -> int | float:
+        """How much is held out: a number of shards, or a share."""
+        return self.test_share if self.test_shards is None else self.test_shards
+
+
+class MegatronConfig(Section):
+    """Indexed datasets: .bin and .idx (Megatron-LM, NeMo, GPT-NeoX)."""
+
+    part_bytes: Bytes = ByteSize(10 * 10**9)
+
+
+class NanosetConfig(Section):
+    """datatrove .ds files (nanotron)."""
+
+    file_bytes: Bytes = ByteSize(10 * 10**9)
+    loss: bool = False
+    sequence_tokens: Count = 2048
+
+
+class ExportsConfig(Section):
+    """Which training formats are written; a format is on when its section is present."""
+
+    webdataset: WebDatasetConfig | None = None
+    numpy: NumpyConfig | None = None
+    megatron: MegatronConfig | None = None
+    nanoset: NanosetConfig | None = None
+    sample_documents: Count | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_key_means_defaults(cls, values: Any) -> Any:
+        # `megatron:` with nothing below it is YAML's null; whoever writes the key wants the format.
+        return (
+            {key: {} if value is None and key in FORMATS else value for key, value in values.items()}
+            if isinstance(values, dict)
+            else values
+        )
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> ExportsConfig:
+        if not self.formats():
+            raise InvalidValueError(f"config.no_export: at least one export is required: {', '.join(FORMATS)}")
+        if self.sample_documents is not None and self.megatron is None and self.nanoset is None:
+            raise InvalidValueError(
+                "config.sample_without_documents: sample_documents samples whole documents: it needs megatron or"
+                " nanoset"
+            )
+        return self
+
+    def formats(self) -> list[str]:
+        """The names of the formats that are on, in a fixed order."""
+        return [name for name in FORMATS if getattr(self, name) is not None]
+
+
+class DestinationConfig(Section):
+    """A place that receives the dataset: a folder, s3://bucket/prefix, gs://bucket/prefix, hf://datasets/owner/name."""
+
+    path: Location
+    endpoint_url: Location | None = None

@@ -1,0 +1,50 @@
+"""Types of single values: what they may be, and how their text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, WrapValidator
+
+from corpusmill.config.epochs import parse_amount
+from corpusmill.errors import InvalidValueError
+from corpusmill.storage.addresses import without_credentials
+
+# A scheduler stores the GiB of memory of a task in 31 bits, and one stage takes ten times a shard's bytes.
+LARGEST_SIZE = 1 << 50
+LARGEST_COUNT = 1 << 40
+
+
+def _size(value: object, read: Callable[[object], ByteSize]) -> ByteSize:
+    """ValueError for values on which pydantic's size parser raises another error: infinity, a list."""
+    try:
+        return read(value)
+    except (OverflowError, TypeError) as error:
+        raise InvalidValueError("config.size: a size is a number with a unit, such as 256MiB or 10GB") from error
+
+
+Bytes = Annotated[ByteSize, Field(gt=0, le=LARGEST_SIZE), WrapValidator(_size)]
+Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT, strict=True)]
+SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
+
+
+def _number_as_text(value: object) -> object:
+    return str(value) if isinstance(value, float) or (isinstance(value, int) and value == 1) else value
+
+
+Threshold = Annotated[
+    str, Field(pattern=r"^(default|strict|0?\.\d*[1-9]\d*|1(\.0*)?)$"), BeforeValidator(_number_as_text)
+]
+
+# A configuration is copied into plans, receipts, logs and forms.
+Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
+
+
+def _amount(text: str) -> str:
+    parse_amount(text)
+    return text
+
+
+# Of a source's tokens: see corpusmill.config.epochs.
+Amount = Annotated[str, AfterValidator(_amount)]

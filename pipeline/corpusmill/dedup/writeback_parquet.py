@@ -1,0 +1,166 @@
+"""Rewrites parquet files: rows without their duplicate ranges, or with the ranges in a separate column.
+
+Every other column, the schema with its metadata, the type of the text column (string, large_string, dictionary), the
+row groups and the compression of every column are kept; pyarrow encodes the pages, so the bytes of a file depend on its
+version. Rejected rows are left out. In mode annotate the column is list<list<int64>>, its name the whole of
+`annotate_key`, dots included; other annotations state the type of theirs (`Annotation.column`).
+
+Price: one row group in memory, decompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from corpusmill.dedup.annotations import Annotation, require_column, text_parts
+from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges
+from corpusmill.documents.located import changed_source
+from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
+from corpusmill.documents.parquet_footer import ColumnChunk
+from corpusmill.documents.text_shard import IndexedSource
+from corpusmill.kernels.content import NOTHING
+from corpusmill.kernels.content_kernels import placed_sum
+
+RANGES = pa.list_(pa.list_(pa.int64()))
+
+
+def write_back_table(
+    stream: BinaryIO,
+    sink: BinaryIO,
+    *,
+    row_groups: tuple[int, int] | None,
+    indexed: IndexedSource,
+    ranges: NDArray[np.uint64],
+    options: WriteBackOptions,
+    annotations: Sequence[Annotation] = (),
+    unit: int = 0,
+) -> WriteBackCounts:
+    """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
+
+    Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that changed since it
+    was indexed; ConfigError for an annotation whose column exists.
+    """
+    file = open_parquet(stream, indexed.path)
+    text_field = options.text_field
+    kind = text_column(file, indexed.path, text_field)
+    annotated = options.mode == "annotate"
+    added = [*_own_annotation(indexed, ranges, options), *annotations]
+    schema = _schema(file.schema_arrow, added, indexed.path)
+    rows = indexed.line_numbers.astype(np.int64)
+    counts = WriteBackCounts()
+    first_row = 0
+    with pq.ParquetWriter(sink, schema, compression=_compression(footer_of(stream, indexed.path))) as writer:
+        for group in range(*(row_groups or (0, file.metadata.num_row_groups))):
+            table = read_group(file, group, indexed.path)
+            low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
+            kept = table.take(rows[low:high] - first_row)
+            first_row += table.num_rows
+            texts = [text or b"" for text in utf8_values(kept.column(text_field).combine_chunks())]
+            parts = text_parts(texts)
+            _require_unchanged(parts, indexed, low)
+            rewritten = indexed.rewritten[slice(*np.searchsorted(indexed.rewritten, [low, high]))]
+            if len(rewritten):
+                texts = _as_indexed(texts, indexed, low, rewritten)
+                parts = text_parts(texts)
+                kept = _with_column(kept, text_field, _text_array(texts, kind))
+            documents = np.arange(low, high)
+            row_ranges = [_ranges_of(document, indexed.bounds, ranges) for document in documents.tolist()]
+            cut = texts if annotated else [*map(without_ranges, texts, row_ranges)]
+            counts.documents_in += len(texts)
+            changed_rows = np.array([*map(bool, row_ranges)], np.bool_)
+            changed_rows[rewritten - low] = True
+            counts.documents_changed += int(np.count_nonzero(changed_rows))
+            counts.text_bytes_in += sum(map(len, texts))
+            written = parts if annotated else text_parts(cut)
+            ordinals = np.arange(low, high, dtype=np.uint64) + np.uint64(indexed.first_document)
+            counts.text_content += placed_sum(parts, unit, ordinals)
+            counts.kept_content += placed_sum(written, unit, ordinals)
+            counts.text_bytes_out += sum(map(len, cut))
+            if not annotated:
+                counts.text_bytes_removed += sum(end - start for spans in row_ranges for start, end in spans)
+                counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[~changed_rows]))
+                emptied = changed_rows & np.array([not text for text in cut], np.bool_)
+                counts.documents_empty += int(np.count_nonzero(emptied))
+                kept = _with_column(kept, text_field, _text_array(cut, kind))
+                if options.drop_empty:
+                    kept, documents = kept.filter(pa.array(~emptied)), documents[~emptied]
+            kept = _annotated(kept, documents.tolist(), added, indexed, unit)
+            counts.documents_out += kept.num_rows
+            writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
+    if counts.documents_in != len(rows):
+        raise changed_source(indexed, counts.documents_in, f"{indexed.place(first_row)[1]:,} rows up to its end")
+    counts.noted_content = sum((annotation.tally for annotation in added), NOTHING)
+    return counts
+
+
+def _own_annotation(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> list[Annotation]:
+    """The ranges themselves, where they are noted."""
+    if options.mode == "remove":
+        return []
+    ranges_of = partial(_ranges_of, bounds=indexed.bounds, ranges=ranges)
+    return [Annotation(options.annotate_key, ranges_of, options.replace_existing, RANGES)]
+
+
+def _annotated(
+    table: pa.Table, documents: list[int], annotations: Sequence[Annotation], indexed: IndexedSource, unit: int
+) -> pa.Table:
+    """A table whose rows are these documents, counted within the file, with a column for each annotation."""
+    for annotation in annotations:
+        values = pa.array([annotation.value_of(document) for document in documents], annotation.column)
+        annotation.count(zip(documents, values.to_pylist(), strict=True), unit, indexed.first_document)
+        table = _with_column(table, annotation.key, values)
+    return table
+
+
+def _require_unchanged(parts: NDArray[np.uint64], indexed: IndexedSource, first: int) -> None:
+    """CorruptDataError for a row, of the documents from `first` on, whose text is not the one that was indexed."""
+    changed = np.flatnonzero(parts[0] != indexed.line_hashes[first : first + parts.shape[1]])
+    if len(changed):
+        raise changed_source(indexed, first + int(changed[0]), "another text")
+
+
+def _as_indexed(texts: list[bytes], indexed: IndexedSource, first: int, rewritten: NDArray[np.int64]) -> list[bytes]:
+    """The texts of documents from `first` on, with those that a step changed replaced by the indexed text."""
+    others = {document - first: indexed.text_of(document) for document in rewritten.tolist()}
+    return [others.get(number, text) for number, text in enumerate(texts)]
+
+
+def _schema(schema: pa.Schema, annotations: Sequence[Annotation], source: str) -> pa.Schema:
+    """A schema with the columns of annotations."""
+    for annotation in annotations:
+        column = pa.field(annotation.key, annotation.column)
+        place = schema.get_field_index(annotation.key)
+        require_column(schema.names, annotation.key, source, replace_existing=annotation.replace_existing)
+        schema = schema.append(column) if place < 0 else schema.set(place, column)
+    return schema
+
+
+def _ranges_of(document: int, bounds: NDArray[np.uint64], ranges: NDArray[np.uint64]) -> list[list[int]]:
+    """[[start, end], ...] of one document, relative to its text."""
+    first, last = np.searchsorted(ranges[:, 0], bounds[[document, document + 1]])
+    start = int(bounds[document]) + 1
+    rows = ranges[first:last].tolist()
+    return [[low - start, high - start, *label] for low, high, *label in rows if low < high]
+
+
+def _text_array(values: list[bytes], kind: Any) -> Any:
+    value = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    binary = pa.large_binary() if pa.types.is_large_string(value) else pa.binary()
+    array = pa.array(values, binary).cast(value)
+    return array.dictionary_encode().cast(kind) if isinstance(kind, pa.DictionaryType) else array
+
+
+def _with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.append_column(name, values) if place < 0 else table.set_column(place, name, values)
+
+
+def _compression(chunks: list[list[ColumnChunk]]) -> Any:
+    return {chunk.path: chunk.codec for chunk in chunks[0]} if chunks else "none"

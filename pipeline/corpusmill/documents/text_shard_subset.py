@@ -1,0 +1,114 @@
+"""Derives a text shard from another: some documents dropped, some with another text. Lines and ids are kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.documents.batch import SEPARATOR
+from corpusmill.documents.text_shard import (
+    ID_END_FILE,
+    ID_FILE,
+    LINE_HASH_FILE,
+    LINE_NUMBER_FILE,
+    OFFSET_FILE,
+    REWRITTEN_FILE,
+    TEXT_FILE,
+    TextShard,
+    write_sources,
+)
+from corpusmill.kernels.content_kernels import placed_sum, text_hashes
+
+if TYPE_CHECKING:
+    from corpusmill.kernels.content import ContentSum
+
+
+class SubsetWriter:
+    """Writes a text shard into `folder`, of the documents of `shard` in order.
+
+    with SubsetWriter(folder, shard) as subset:
+        subset.append(first, last, left_out={ordinal: reason, ...}, texts={ordinal: text, ...})
+    """
+
+    def __init__(self, folder: Path, shard: TextShard) -> None:
+        self._folder, self._shard = folder, shard
+        self._kept = np.ones(shard.documents, np.bool_)
+        self._rewritten = np.zeros(shard.documents, np.bool_)
+        self._rewritten[shard.rewritten] = True
+        self._lengths = np.diff(shard.bounds(0, shard.documents))
+        self._reasons: dict[int, Counter[str]] = {}
+        self._starts = [source.first_document for source in shard.sources]
+
+    def __enter__(self) -> SubsetWriter:
+        self._text = (self._folder / TEXT_FILE).open("wb")
+        return self
+
+    def append(self, first: int, last: int, left_out: Mapping[int, str], texts: Mapping[int, bytes]) -> None:
+        """Write documents [first, last) except those in `left_out`, {ordinal: reason}; `texts`: {ordinal: new text}."""
+        removed = np.fromiter(left_out, np.int64, len(left_out))
+        self._kept[removed] = False
+        places = np.searchsorted(self._starts, removed, side="right") - 1
+        for place, reason in zip(places.tolist(), left_out.values(), strict=True):
+            self._reasons.setdefault(place, Counter())[reason] += 1
+        for ordinal, text in texts.items():
+            self._rewritten[ordinal], self._lengths[ordinal] = True, len(text) + len(SEPARATOR)
+        for piece in self._pieces(first, last, texts):
+            self._text.write(piece)
+
+    def _pieces(self, first: int, last: int, texts: Mapping[int, bytes]) -> Iterator[bytes | memoryview]:
+        """The bytes of documents [first, last): unchanged runs of documents, and new texts between them."""
+        bounds = self._shard.bounds(first, last - first)
+        verbatim = self._kept[first:last].copy()
+        verbatim[[ordinal - first for ordinal in texts]] = False
+        edges = np.flatnonzero(np.diff(verbatim, prepend=False, append=False)).tolist()
+        stretches = dict(zip(edges[::2], edges[1::2], strict=True))
+        for number in sorted({*stretches, *(ordinal - first for ordinal in texts)}):
+            if number in stretches:
+                yield self._shard.text[int(bounds[number]) : int(bounds[stretches[number]])].data
+            else:
+                yield SEPARATOR + texts[first + number]
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._text.close()
+        if kind is None:
+            self._write_columns()
+
+    def _write_columns(self) -> None:
+        shard, kept, folder = self._shard, self._kept, self._folder
+        ids = shard.document_ids()
+        id_bounds = np.concatenate([np.zeros(1, np.uint64), ids.ends])
+        edges = np.flatnonzero(np.diff(kept, prepend=False, append=False))
+        with (folder / ID_FILE).open("wb") as file:
+            for begin, end in zip(id_bounds[edges[::2]].tolist(), id_bounds[edges[1::2]].tolist(), strict=True):
+                file.write(ids.data[begin:end].data)
+        lengths = self._lengths[kept]
+        columns = {
+            OFFSET_FILE: np.cumsum(lengths, dtype=np.uint64) - lengths,
+            ID_END_FILE: np.cumsum(np.diff(id_bounds)[kept], dtype=np.uint64),
+            LINE_NUMBER_FILE: shard.line_numbers[kept],
+            LINE_HASH_FILE: shard.line_hashes[kept],
+        }
+        if self._rewritten[kept].any():
+            columns[REWRITTEN_FILE] = np.flatnonzero(self._rewritten[kept]).astype(np.uint64)
+        for name, column in columns.items():
+            (folder / name).write_bytes(column.astype("<u8").tobytes())
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+        entries = []
+        for place, source in enumerate(shard.sources):
+            first, last = before[[source.first_document, source.first_document + source.documents]].tolist()
+            rejected = dict(sorted({**source.rejected, **self._reasons.get(place, {})}.items()))
+            entries.append(replace(source, first_document=first, documents=last - first, rejected=rejected))
+        write_sources(folder, entries)
+
+
+def content_at(shard: TextShard, documents: NDArray[np.int64], ordinals: NDArray[np.int64], unit: int) -> ContentSum:
+    """The content sum of `documents` of a text shard, weighted by `ordinals` int64 (n,) instead of their own."""
+    bounds = shard.bounds(0, shard.documents)
+    hashes = text_hashes(shard.text, bounds[documents] + np.uint64(1), bounds[documents + 1])
+    return placed_sum(hashes, unit, ordinals.astype(np.uint64))

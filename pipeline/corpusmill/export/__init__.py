@@ -1,0 +1,43 @@
+r"""Exports: four training formats, each with a writer, a reader, and a verifier that trusts neither.
+
+In: documents as batches `(tokens, ends)` (bare uint16 or uint32 ids, cumulative uint64 ends; see tokens/batches.py), or
+contexts as 2-D arrays (records x tokens). Out: files under their final names, and counts. The files here know no stage,
+configuration, receipt or store: arrays in, files out. formats/ says, a file each, what a build does with a format, and
+stages/ has the stage.
+
+    megatron.py        <prefix>.bin          a a a # b b #               # = EOD after every document
+                       <prefix>.idx          MMIDIDX 0 0 | version u64 | code u8 | S u64 | S+1 u64
+                                             | lengths i32 x S | byte offsets i64 x S | boundaries i64 x S+1
+
+    nanoset.py         <stem>.ds             a a a # b b #               the same bytes as .bin
+                       <stem>.ds.index       4 7                         ends in tokens, u64
+                       <stem>.ds.metadata    gpt2|2 \n 7 \n 7.00 T
+                       <stem>.ds.loss        1 1 1 1 1 1 1           optional; 0 = not trained on
+
+    numpy_shards.py    test/test_0000.npy    \x93NUMPY header, 128 B | # a a a # b b #  cut every N tokens,
+                       train/train_0000.npy  \x93NUMPY header, 128 B | b b ...          # = EOT before every document
+
+    webdataset.py      shard_00000000.tar    header 512 B | gzip([1,2,...]) | zeros to 512 | ... | zeros to 10,240
+    manifest.py        manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
+
+    indexes.py         .idx and .ds.index, checked whole before a reader believes them
+    sample.py          the first documents of either kind as a separate export
+
+Also: framing.py puts special tokens around documents, batches.py has the checks that all writers share, files.py writes
+complete files or none, scan.py checks tokens for the verifiers, content.py sums up what was written, checkpoints.py
+adds Jaxformer's checkpoints; megatron_verify.py, nanoset_verify.py, tar.py and context_json.py serve the modules of
+their formats.
+
+Invariants, checked by the verifiers and tests:
+
+* the same input gives the same bytes in any folder, in any batches, at any time;
+* a file gets its final name only when it is complete, Megatron's index last; files without records are not written;
+* a document without tokens is dropped and counted, unless framing.py is told otherwise; a `.ds` has none of length 0;
+* no id is narrowed silently: an id outside the vocabulary stops the writer, and the error states the id and the value
+  that it would have become;
+* counts balance: tokens + special tokens = tokens in the file, for every format;
+* verifiers re-read every byte and name file and byte of the first fault.
+
+Price: every writer makes one pass and holds one batch (plus 2 to 5 B a token of it to place the special tokens);
+indexes go to disk as they grow, 20 B a document for Megatron, 8 B for Nanoset. See each module for measured speeds.
+"""

@@ -1,0 +1,20 @@
+"""The training formats, one file each: what the program plans, writes, reads again and checks of it.
+
+A format's options are a section of the configuration (config/exports.py), the bytes of its files are described and
+written by the module of its name beside this folder. A new one is those three, and a line here.
+"""
+
+from __future__ import annotations
+
+from corpusmill.export.formats.base import Format
+from corpusmill.export.formats.megatron import Megatron
+from corpusmill.export.formats.nanoset import Nanoset
+from corpusmill.export.formats.numpy_shards import NumpyShards
+from corpusmill.export.formats.webdataset import WebDataset
+
+FORMATS: dict[str, Format] = {
+    "webdataset": WebDataset(),
+    "numpy": NumpyShards(),
+    "megatron": Megatron(),
+    "nanoset": Nanoset(),
+}

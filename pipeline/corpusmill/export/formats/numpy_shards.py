@@ -1,0 +1,114 @@
+"""The stream as `.npy` shards, or as nanoGPT's `.bin`: `numpy/train/train_0000.npy` (bytes: export/numpy_shards.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpusmill.export.formats.base import BATCH_TOKENS, Cells, Format, Output, Readable, Settings, Wanted
+from corpusmill.kernels import advance
+from corpusmill.lazy import lazily
+
+with lazily:
+    import numpy as np
+
+    from corpusmill.export import numpy_shards
+    from corpusmill.kernels import content_kernels, runs
+    from corpusmill.tokens import record_shard
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from corpusmill.config import DatasetConfig, ExportsConfig
+    from corpusmill.engine.build import Build
+    from corpusmill.export.content import WrittenContent
+    from corpusmill.tokens.stages.tokenize import Vocabulary
+
+RAW_FILE_BYTES = 16 << 20  # of nanoGPT's files there are two, of any size
+
+
+class NumpyShards(Format):
+    """See export/numpy_shards.py."""
+
+    name = "numpy"
+    stream = True
+    libraries = ("numpy",)
+
+    def plan(self, build: Build, total: int) -> tuple[list[str], list[int]]:
+        wanted = build.config.exports.numpy
+        assert wanted is not None
+        if wanted.layout == "bin":
+            return numpy_shards.raw_bounds(total, wanted.test_share, wanted.split_names())
+        bounds = [*range(0, total, wanted.tokens_per_shard), total]
+        names = numpy_shards.shard_names(
+            len(bounds) - 1,
+            wanted.held_out(),
+            splits=wanted.split_names(),
+            pattern=wanted.file_name,
+            digits=wanted.number_digits,
+        )
+        return names, bounds
+
+    def output_bytes(self, exports: ExportsConfig, token_bytes: int) -> int:
+        assert exports.numpy is not None
+        return RAW_FILE_BYTES if exports.numpy.layout == "bin" else exports.numpy.tokens_per_shard * token_bytes
+
+    def write(
+        self, cells: Cells, output: Output, folder: Path, settings: Settings, tally: WrittenContent
+    ) -> dict[str, int]:
+        tokens = sum(last - first for _, first, last in output.slices)
+        pieces = _stream_pieces(cells, output, settings.vocabulary, tally)
+        numpy_shards.write_shard(folder / output.name, pieces, tokens, np.dtype(settings.vocabulary.dtype))
+        return {"slots": tokens}
+
+    def verify(self, _config: DatasetConfig, path: Path, positions: int, ids: Vocabulary) -> dict[str, int]:
+        dtype = np.dtype(ids.dtype)
+        seen = numpy_shards.verify_shard(path, tokens=positions, dtype=dtype, vocabulary_size=ids.size)
+        return {"slots": seen["tokens"]}
+
+    def blocks(self, path: Path, about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
+        """The whole file as one record, special tokens and all."""
+        if path.suffix == ".npy":
+            tokens = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        else:
+            tokens = np.fromfile(path, about.dtype.newbyteorder("<"))
+        yield tokens, np.array([len(tokens)], np.uint64)
+
+    def records(self, path: Path, wanted: Sequence[Wanted], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+        tokens = numpy_shards.open_shard(path, dtype)
+        for record in wanted:
+            yield tokens[record.first : record.last]
+
+
+def _stream_pieces(cells: Cells, output: Output, ids: Vocabulary, tally: WrittenContent) -> Iterator[Any]:
+    """The part of the stream EOT, document, EOT, document ... of the global order that an output holds.
+
+    Yielded tokens are added to `tally`: pieces of documents by their places in the cell, and the file as one record.
+    """
+    written = 0
+    for number, first, last in output.slices:
+        cell = record_shard.open_record_shard(cells[number].folder())
+        stream_ends = cell.ends + np.arange(1, cell.records + 1, dtype=np.uint64)
+        begin = int(np.searchsorted(stream_ends, np.uint64(first), side="right"))
+        end = int(np.searchsorted(stream_ends, np.uint64(last), side="left")) + 1
+        for low, high in runs.runs(cell.ends, BATCH_TOKENS, begin, end):
+            # Documents without tokens are in the cell only if the configuration keeps them.
+            batch = cell.slice(low, high)
+            piece = numpy_shards.with_eot_before(batch, ids.eot_id, vocabulary_size=ids.size, keep_empty=True)
+            start = int(stream_ends[low - 1]) if low else 0
+            skipped, stop = max(0, first - start), min(len(piece), last - start)
+            taken = piece[skipped:stop]
+            ends = stream_ends[low:high].astype(np.int64) - start  # of documents in the piece, whose first is an EOT
+            begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) + 1
+            held = np.clip(begins, skipped, stop)
+            sizes = np.clip(ends, skipped, stop) - held
+            parts = (part.astype(np.uint64) for part in (held - skipped, sizes, held - begins))
+            sums = content_kernels.token_sums(taken, *parts)
+            tally.add_to_cell(number, sums, np.arange(low, high, dtype=np.uint64))
+            position, nothing = np.array([written], np.uint64), np.zeros(1, np.uint64)
+            whole = content_kernels.token_sums(taken, nothing, np.array([len(taken)], np.uint64), position)
+            tally.file += content_kernels.placed_sum(whole, 0, nothing)
+            written += len(taken)
+            yield taken
+            advance.note_done(len(taken))

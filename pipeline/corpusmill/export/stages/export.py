@@ -1,0 +1,148 @@
+"""Export: writes the shuffled records into the files that training programs read.
+
+Units are such as `numpy-00000`: format and group of files. Where Megatron parts and Nanoset files are cut at the same
+size they hold the same bytes: units such as `documents-00000` write the tokens once and hard-link them under the second
+name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from corpusmill.config import FramingConfig
+from corpusmill.engine.ledger import Check, Outcome, Receipt, versions_of
+from corpusmill.engine.stage import Shown, Stage, StepName
+from corpusmill.engine.work import Inputs, Resources, Work
+from corpusmill.export.formats import FORMATS
+from corpusmill.export.formats.base import Output, Settings
+from corpusmill.export.formats.nanoset import Nanoset
+from corpusmill.export.stages import layout
+from corpusmill.kernels import advance
+from corpusmill.lazy import lazily
+from corpusmill.shuffle.stages.scatter import KINDS, split_unit
+from corpusmill.tokens.stages.audit import require_audited
+from corpusmill.tokens.stages.tokenize import vocabulary
+
+with lazily:
+    import numpy as np
+
+    from corpusmill.export import content as export_content
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+CONTENT = ("content", "cells")  # keys of a file's content in the receipt (export/content.py)
+
+
+def _units(build: Build) -> list[str]:
+    return [
+        f"{name}-{number:05d}"
+        for name, formats in layout.unit_formats(build.config.exports).items()
+        for number in range(len(layout.unit_outputs(build, formats[0])))
+    ]
+
+
+def _outputs(build: Build, unit: str) -> dict[str, list[layout.OutputPlan]]:
+    """What a unit writes, by format."""
+    name, _, number = unit.partition("-")
+    return {
+        output: layout.unit_outputs(build, output)[int(number)]
+        for output in layout.unit_formats(build.config.exports)[name]
+    }
+
+
+def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
+    name, outputs = next(iter(_outputs(build, unit).items()))
+    slices = layout.cell_slices(build, name, outputs[0].first, outputs[-1].last)
+    return {"cells": [("gather", f"{KINDS[name]}-{part.cell:05d}") for part in slices]}
+
+
+def _identity(build: Build, unit: str) -> Settings:
+    wanted, nanoset = _outputs(build, unit), build.config.exports.nanoset
+    framed = wanted.keys() & {"megatron", "nanoset"} and build.config.framing != FramingConfig()
+    return Settings(
+        outputs={
+            name: [(output.number, output.name, _slices(build, name, output)) for output in outputs]
+            for name, outputs in wanted.items()
+        },
+        vocabulary=vocabulary(build),
+        framing=build.config.framing.model_dump() if framed else UNSET,
+        loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
+        libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
+    )
+
+
+def _slices(build: Build, name: str, output: layout.OutputPlan) -> list[tuple[int, int, int]]:
+    """(cell, first, last) of every slice of an output, in order.
+
+    The output's place in the global order is not enough: its place in a cell depends on the sizes of all earlier cells,
+    which are not inputs of this step.
+    """
+    slices = layout.cell_slices(build, name, output.first, output.last)
+    return [(stretch.cell, stretch.first, stretch.last) for stretch in slices]
+
+
+def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
+    cells = {split_unit(step.unit)[1]: step for step in inputs.every("cells")}
+    files: list[dict[str, Any]] = []
+    parts: list[Path] = []
+    advance.begin(_input_size(settings.outputs))
+    for name, outputs in settings.outputs.items():
+        for place, output in enumerate(Output(*output) for output in outputs):
+            path = folder / name / output.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if parts and name == "nanoset":  # the megatron parts of the same documents were written before
+                written = Nanoset().link(parts[place], output, folder / name, settings)
+                content = {key: files[place][key] for key in CONTENT}
+            else:
+                tally = export_content.WrittenContent([] if FORMATS[name].stream else output.slices)
+                written = FORMATS[name].write(cells, output, folder / name, settings, tally)
+                content = tally.to_json()
+            files.append({"name": f"{name}/{output.name}", **written, **content})
+            if name == "megatron":
+                parts.append(path)
+    counts: Counter[str] = Counter()
+    for file in files:
+        counts.update({key: count for key, count in file.items() if isinstance(count, int)})
+    token_bytes = counts["slots"] * np.dtype(settings.vocabulary.dtype).itemsize
+    return Outcome(counts={"outputs": len(files), **counts, "bytes_read": token_bytes}, details={"files": files})
+
+
+def _input_size(wanted: dict[str, list[Any]]) -> int:
+    """What the outputs take from cells, in records, or of a stream in tokens; what is linked takes nothing."""
+    read = [name for name in wanted if name != "nanoset" or "megatron" not in wanted]
+    return sum(last - first for name in read for output in wanted[name] for _, first, last in Output(*output).slices)
+
+
+def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
+    """The planned files were written, and no others."""
+    planned = {
+        f"{name}/{output.name}{suffix}"
+        for name, outputs in _outputs(build, unit).items()
+        for output in outputs
+        for suffix in FORMATS[name].suffixes(build.config.exports)
+    }
+    written = {output.name for output in receipt.outputs}
+    return [
+        Check("files", (("planned", len(planned)),), (("written", len(planned & written)),)),
+        Check("other files", (), (("written", len(written - planned)),)),
+    ]
+
+
+STAGE = Stage(
+    "export",
+    version=4,
+    after=("gather",),
+    units=_units,
+    work=Work(Settings, _identity, _inputs, _run),
+    checks=_checks,
+    gate=require_audited,
+    reclaimed=("*",),
+    read_until="upload",
+    delivers=True,
+    shown=Shown(unit_word="part"),
+)

@@ -1,0 +1,273 @@
+"""The place of each record in the shuffled order: file and record to shard and ordinal, and back.
+
+Both directions are arithmetic on counts in receipts down to a single cell, whose rows (24 bytes a record) are read, and
+for numpy summed up; shuffle.memory bounds a cell, so this does not grow with the dataset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.engine.work_folder.small import is_shared
+from corpusmill.errors import CorruptDataError, PermanentError
+from corpusmill.export.formats import FORMATS
+from corpusmill.export.stages import layout
+from corpusmill.inspect.lineage.facts import Holding
+from corpusmill.inspect.lineage.shards import Shard, Shards
+from corpusmill.inspect.lineage.stream import Stretch, context_stretches, document_stretches, file_stretches
+from corpusmill.shuffle.stages import scatter
+from corpusmill.storage import is_local
+from corpusmill.tokens.record_shard import PROVENANCE
+from corpusmill.tokens.token_shard import mapped
+from corpusmill.upload.stages.upload import destination_folder
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+
+# Endings that files add to the name of their output; megatron and nanoset write several files per output.
+ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy")
+
+
+def find_output(build: Build, export: str, file: int | str) -> layout.OutputPlan:
+    """An output of an export by its number or by a name of one of its files, with or without folder and ending.
+
+    numpy's numbers count test and train shards together, in the order of the stream.
+    """
+    formats = build.config.exports.formats()
+    if export not in formats:
+        raise PermanentError(
+            "dataset.no_such_export: the dataset has no such export", where=export, expected=", ".join(formats)
+        )
+    outputs = layout.output_plans(build, export)
+    if isinstance(file, int) or file.isdecimal():
+        if int(file) < len(outputs):
+            return outputs[int(file)]
+    else:
+        wanted = _bare(file.removeprefix(f"{export}/"))
+        for output in outputs:
+            if wanted in (_bare(output.name), _bare(PurePosixPath(output.name).name)):
+                return output
+    raise PermanentError(
+        f"locate.no_such_file: {export} has no such file",
+        expected=f"0 to {len(outputs) - 1}, or a name from {outputs[0].name} to {outputs[-1].name}",
+        got=f"file {file}",
+    )
+
+
+def _bare(name: str) -> str:
+    ending = next((suffix for suffix in ENDINGS if name.endswith(suffix)), "")
+    return name.removesuffix(ending)
+
+
+def export_folder(build: Build, export: str, output: layout.OutputPlan, *endings: str) -> Path:
+    """The folder below which `output.name` lies: in the work folder, or once it was reclaimed, at a destination.
+
+    Of a work folder in a bucket its files are fetched, those with `endings` or all. Those with `endings`, which the
+    caller reads whole, are compared with the receipt. Others are not: they may have gigabytes, of which the caller
+    reads a few records.
+    CorruptDataError for one that differs, PermanentError if it was reclaimed and no destination is a folder.
+    """
+    unit = layout.unit_of(build, export, output)
+    receipt = build.receipt("export", unit)
+    names = {f"{export}/{output.name}{ending}" for ending in endings or ("", *ENDINGS)}
+    files = [file for file in receipt.outputs if file.name in names]
+    if not receipt.reclaimed:
+        folder = build.step_folder("export", unit)
+        if endings or is_shared(folder):
+            build.folder("export", unit, *(file.name for file in files))
+        return folder / export
+    for destination in (destination_folder(build, unit) for unit in build.units("upload")):
+        if is_local(destination):
+            for file in files if endings else []:
+                _require_same(Path(destination, file.name), file.sha256)
+            return Path(destination, export)
+    raise PermanentError(
+        "locate.file_reclaimed: an exported file was freed, and no folder has it",
+        where=f"{export}/{output.name}",
+        expected="a destination that is a folder",
+        got="`reclaim: eager`, and destinations in buckets",
+        next_step="corpusmill verify --version latest reads what the buckets hold",
+    )
+
+
+def _require_same(path: Path, sha256: str) -> None:
+    got = "no file"
+    if path.is_file():
+        with path.open("rb") as file:
+            got = f"sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+    if got != f"sha256 {sha256}":
+        raise CorruptDataError(
+            "locate.export_changed: an exported file differs from the one that was written",
+            where=path,
+            expected=f"sha256 {sha256}, by the receipt of its export",
+            got=got,
+            next_step="repair the dataset from another copy (corpusmill repair), or build it again",
+        )
+
+
+def record_stretches(
+    shards: Shards, export: str, output: layout.OutputPlan, record: int
+) -> tuple[Shard, int, list[Stretch]]:
+    """(the shard that a record comes from, the record's ordinal there, its stretches in order).
+
+    For numpy, `record` is a position in the file, and the stretches are those of the document that has it.
+    """
+    shard, ordinal, stretches = _shown_stretches(shards, export, output, record)
+    if shard.shown.shown is not None:
+        shown = shard.shown.shown
+        stretches = [
+            stretch if stretch.special else replace(stretch, ordinal=int(shown[stretch.ordinal]))
+            for stretch in stretches
+        ]
+    return shard, ordinal, stretches
+
+
+def _shown_stretches(
+    shards: Shards, export: str, output: layout.OutputPlan, record: int
+) -> tuple[Shard, int, list[Stretch]]:
+    """The same, with ordinals of showings in the stretches."""
+    build = shards.build
+    records = output.last - output.first
+    if not 0 <= record < records:
+        raise PermanentError(
+            f"record.outside_file: {export}/{output.name} has no such record",
+            where=f"record {record}",
+            expected=f"0 to {records - 1}" + (", a position in the file" if FORMATS[export].stream else ""),
+        )
+    position = output.first + record
+    span = layout.cell_slices(build, export, position, position + 1)[0]
+    rows = cell_rows(build, scatter.KINDS[export], span.cell)
+    row, eot = span.first, 0
+    if FORMATS[export].stream:
+        ends = stream_ends(rows)
+        row = int(np.searchsorted(ends, np.uint64(span.first), side="right"))
+        eot = record - span.first + (int(ends[row - 1]) if row else 0)
+    number, ordinal, tokens = rows[row].tolist()
+    shard = shards[number]
+    if export == "webdataset":
+        return shard, ordinal, context_stretches(shard.contexts, shard.packing, shard.shown.ends, ordinal)
+    if FORMATS[export].stream:
+        return shard, ordinal, file_stretches(ordinal, tokens, eot, records)
+    bos, eot = _specials_around(build, tokens)
+    return shard, ordinal, document_stretches(ordinal, tokens, bos=bos, eot=eot)
+
+
+def _specials_around(build: Build, tokens: int) -> tuple[bool, bool]:
+    """Whether a whole document of `tokens` tokens has BOS and EOT."""
+    framing = build.config.framing
+    framed = tokens > 0 or framing.empty_documents == "eod"
+    return framing.bos and framed, framing.eod and framed
+
+
+def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
+    """Every record that holds tokens of a document, or the special tokens of one without any: by export, in order."""
+    formats = build.config.exports.formats()
+    if build.config.exports.webdataset:
+        yield from _context_holdings(build, shard, ordinal)
+    whole = [export for export in formats if scatter.KINDS[export] == "documents"]
+    keeps_empty = scatter.keeps_empty(build)
+    if whole and (len(shard.tokens.document(ordinal)) or keeps_empty):
+        showings = shard.showings(ordinal)
+        draws = [showing if keeps_empty else shard.stream.rank(showing) for showing in showings]
+        holding = places(build, "documents", shard, draws, showings)
+        for export in whole:
+            for cell, row in holding:
+                yield from document_holdings(build, export, cell, row)
+
+
+def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterator[Holding]:
+    """The records of one export that hold the document in row `row` of a cell; several if numpy's files cut it."""
+    base = list(accumulate(layout.positions_per_cell(build, export), initial=0))[cell]
+    rows = cell_rows(build, "documents", cell)
+    tokens = int(rows[row, 2])
+    outputs = layout.output_plans(build, export)
+    if not FORMATS[export].stream:
+        output = _output_at(outputs, base + row)
+        bos = int(_specials_around(build, tokens)[0])
+        held = (bos, tokens + bos)
+        yield Holding(export, f"{export}/{output.name}", base + row - output.first, held, (0, tokens))
+        return
+    eot = base + int(stream_ends(rows[: row + 1])[-1]) - tokens - 1
+    for output in outputs[_output_at(outputs, eot).number :]:
+        if output.first > eot + tokens:
+            return
+        stretches = file_stretches(0, tokens, eot - output.first, output.last - output.first)
+        for stretch in stretches:
+            if not stretch.special:
+                held = (stretch.document_first, stretch.document_first + stretch.last - stretch.first)
+                yield Holding(
+                    export, f"{export}/{output.name}", stretches[0].first, (stretch.first, stretch.last), held
+                )
+
+
+def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
+    plan = shard.contexts
+    showings = set(shard.showings(ordinal))
+    pieces = np.flatnonzero(np.isin(plan.documents, sorted(showings)))
+    contexts = sorted(set((np.searchsorted(plan.bounds, pieces, side="right") - 1).tolist()))
+    outputs = layout.output_plans(build, "webdataset")
+    bases = list(accumulate(layout.positions_per_cell(build, "webdataset"), initial=0))
+    held = []
+    for context, (cell, row) in zip(contexts, places(build, "contexts", shard, contexts, contexts), strict=True):
+        output = _output_at(outputs, bases[cell] + row)
+        for stretch in context_stretches(plan, shard.packing, shard.shown.ends, context):
+            if stretch.ordinal in showings:
+                held.append(
+                    Holding(
+                        "webdataset",
+                        f"webdataset/{output.name}",
+                        bases[cell] + row - output.first,
+                        (stretch.first, stretch.last),
+                        (stretch.document_first, stretch.document_first + stretch.last - stretch.first),
+                    )
+                )
+    yield from sorted(held, key=lambda holding: holding.document_tokens)
+
+
+def places(build: Build, kind: str, shard: Shard, draws: list[int], ordinals: list[int]) -> list[tuple[int, int]]:
+    """(cell, row) of some records of a shard, by their ordinals; `draws` are their numbers in the order of drawing.
+
+    The cells are drawn again (10 ns per record of the shard), and only their rows are searched.
+    """
+    drawn = scatter.cells_of_records(build, kind, shard.number, max(draws, default=-1) + 1)
+    cells = drawn[draws].tolist() if draws else []
+    place_of = {}
+    for cell in sorted(set(cells)):
+        rows = cell_rows(build, kind, cell)
+        mine = np.flatnonzero(rows[:, 0] == shard.number)
+        place_of.update(
+            {(cell, record): row for record, row in zip(rows[mine, 1].tolist(), mine.tolist(), strict=True)}
+        )
+    try:
+        return [(cell, place_of[cell, ordinal]) for cell, ordinal in zip(cells, ordinals, strict=True)]
+    except KeyError as error:
+        raise CorruptDataError(
+            "locate.record_not_in_cell: a record is not in its cell",
+            where=f"{kind}, shard {shard.name}, (cell, ordinal) {error}",
+            expected="one row",
+            got="none",
+            next_step="verify the dataset: a gathered cell was changed",
+        ) from error
+
+
+def cell_rows(build: Build, kind: str, cell: int) -> NDArray[np.uint64]:
+    """A cell's provenance: uint64 (records, 3) of shard, ordinal, tokens; memory-mapped."""
+    return mapped(build.folder("gather", f"{kind}-{cell:05d}", PROVENANCE) / PROVENANCE, "<u8").reshape(-1, 3)
+
+
+def stream_ends(rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """uint64 per row: where each document ends in the cell's stream, an EOT before each."""
+    return np.cumsum(rows[:, 2] + np.uint64(1), dtype=np.uint64)
+
+
+def _output_at(outputs: list[layout.OutputPlan], position: int) -> layout.OutputPlan:
+    return outputs[bisect_right(outputs, position, key=lambda output: output.first) - 1]

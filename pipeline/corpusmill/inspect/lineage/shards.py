@@ -1,0 +1,241 @@
+"""One shard of a finished build, opened for lineage: its documents' places, texts, duplicates and tokens."""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.dedup.stages.reference import file_of_reference, of_unit, text_step, units_of
+from corpusmill.dedup.stages.union import CUT_RANGES, REMOVE_RANGES, cuts_stage, repeats_of
+from corpusmill.errors import PermanentError
+from corpusmill.inspect.lineage.facts import SourceDocument, Span
+from corpusmill.inspect.lineage.stream import Stream, kept_spans
+from corpusmill.lazy import lazily
+from corpusmill.shuffle.stages import budget
+from corpusmill.shuffle.stages.scatter import packing_of
+from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_of
+from corpusmill.sources.stages.index import final_stage
+from corpusmill.tokens.packing import plan_contexts
+from corpusmill.tokens.token_shard import mapped, open_token_shard
+
+with lazily:
+    from corpusmill.documents import text_shard
+
+
+if TYPE_CHECKING:
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.engine.build import Build
+    from corpusmill.tokens.packing import ContextPlan, Packing
+    from corpusmill.tokens.token_shard import TokenShard
+
+
+class Shards:
+    """The shards of a build, each opened once, since every map holds a file descriptor."""
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self._opened: dict[int, Shard] = {}
+
+    def __getitem__(self, number: int) -> Shard:
+        return self._opened.setdefault(number, Shard(self.build, number))
+
+    def __len__(self) -> int:
+        return len(self.build.plan.shards)
+
+    @cached_property
+    def references(self) -> list[ReferenceShard]:
+        """The shards of references, which come before the dataset's."""
+        return [ReferenceShard(self.build, unit) for unit in self.build.units("reference")]
+
+
+class EarlierShard(ABC):
+    """The interface of a shard that may hold the first place of a text."""
+
+    def __init__(self, build: Build, name: str) -> None:
+        self.build = build
+        self.name = name
+
+    @cached_property
+    def text(self) -> TextShard:
+        return text_shard.open_text_shard(self.build.folder(*text_step(self.build, self.name)))
+
+    @cached_property
+    def ids(self) -> DocumentIds:
+        return self.text.document_ids()
+
+    @abstractmethod
+    def document(self, ordinal: int) -> SourceDocument:
+        """Where a document comes from."""
+
+    def text_span(self, ordinal: int) -> Span:
+        """The span of a document's text in the text shard's `tokenized`."""
+        start, end = self.text.bounds(ordinal, 1).tolist()
+        return start + 1, end
+
+
+class ReferenceShard(EarlierShard):
+    """A shard of a reference."""
+
+    def document(self, ordinal: int) -> SourceDocument:
+        """Where a document comes from: its line in the reference's file, which may have been cut into parts."""
+        _, reference, _ = of_unit(self.build, self.name)
+        source, line = self.text.source_of(ordinal)
+        file, before = file_of_reference(self.build, self.name, source)
+        number = units_of(reference).index(self.name)
+        return SourceDocument(file, before + line + 1, self.ids[ordinal], number, ordinal, reference.path)
+
+
+class DeduplicatedShard(EarlierShard):
+    """A shard of the dataset with the documents and texts that deduplication read."""
+
+    def __init__(self, build: Build, number: int) -> None:
+        super().__init__(build, f"{number:05d}")
+        self.number = number
+
+    def document(self, ordinal: int) -> SourceDocument:
+        """Where a document comes from."""
+        source, line = self._place(ordinal)
+        return SourceDocument(source, line + 1, self.ids[ordinal], self.number, ordinal)
+
+    @cached_property
+    def _place(self) -> Callable[[int], FilePlace]:
+        return places_of(self.build, self.name, self.text)
+
+    def duplicates(self, ordinal: int) -> list[Span]:
+        """A document's duplicate ranges, cut at whole characters, as spans of its text."""
+        return self._ranges(self._cut_ranges, ordinal)
+
+    def repeats(self, ordinal: int) -> list[Span]:
+        """The spans of a document's text that occurred earlier, to the byte, removed or not; ascending, disjoint."""
+        return self._ranges(self._repeats, ordinal)
+
+    def kept(self, ordinal: int) -> list[Span]:
+        """The spans of a document's text that were not removed."""
+        first, last = self.text_span(ordinal)
+        removing = self.build.config.dedup.mode == "remove"
+        return kept_spans(last - first, self.duplicates(ordinal) if removing else [])
+
+    @cached_property
+    def _cut_ranges(self) -> NDArray[np.uint64]:
+        return self._mapped_ranges("union", CUT_RANGES)
+
+    @cached_property
+    def _repeats(self) -> NDArray[np.uint64]:
+        if self.build.config.dedup.keep == "every_string":  # remove_ranges lacks the copies that are kept
+            return repeats_of(self.build, self.name)
+        return self._mapped_ranges("union", REMOVE_RANGES)
+
+    def _mapped_ranges(self, stage: str, name: str) -> NDArray[np.uint64]:
+        if self.build.config.dedup.mode == "none":
+            return np.empty((0, 2), np.uint64)
+        return mapped(self.build.folder(stage, self.name) / name, "<u8").reshape(-1, 2)
+
+    def _ranges(self, ranges: NDArray[np.uint64], ordinal: int) -> list[Span]:
+        first, last = self.text_span(ordinal)
+        low, high = np.searchsorted(ranges[:, 0], np.array([first, last], np.uint64)).tolist()
+        return [(start - first, end - first) for start, end in ranges[low:high].tolist()]
+
+
+class Shard(DeduplicatedShard):
+    """A shard with the documents and texts that were tokenized, and everything else that lineage needs.
+
+    Each file is mapped when it is first needed.
+    """
+
+    @cached_property
+    def text(self) -> TextShard:
+        return text_shard.open_text_shard(self.build.folder(final_stage(self.build, self.name), self.name))
+
+    @cached_property
+    def deduplicated(self) -> DeduplicatedShard:
+        """The shard before the steps `before: writeback`; itself where there are none."""
+        return DeduplicatedShard(self.build, self.number) if self.build.units("refine") else self
+
+    def place_before_steps(self, ordinal: int) -> int:
+        """The ordinal in `deduplicated` of a document: of the same line of the same file."""
+        if self.deduplicated is self:
+            return ordinal
+        source, line = self.text.source_of(ordinal)
+        before = self.deduplicated.text
+        entry = next(earlier for earlier in before.sources if earlier.path == source)
+        numbers = before.line_numbers[entry.first_document : entry.first_document + entry.documents]
+        return entry.first_document + int(np.searchsorted(numbers, np.uint64(line)))
+
+    @cached_property
+    def _cut_ranges(self) -> NDArray[np.uint64]:
+        return self._mapped_ranges(cuts_stage(self.build), CUT_RANGES)
+
+    @cached_property
+    def tokens(self) -> TokenShard:
+        return open_token_shard(self.build.folder("tokenize", self.name))
+
+    @cached_property
+    def shown(self) -> TokenShard:
+        """The documents as often as the dataset shows them, of which records are made; without a budget each once."""
+        shares = self.build.receipt("budget", budget.UNIT) if self.build.units("budget") else None
+        return budget.shown_shard(shares, self.name, self.tokens)
+
+    @cached_property
+    def stream(self) -> Stream:
+        return Stream(np.asarray(self.shown.ends))
+
+    def showings(self, ordinal: int) -> list[int]:
+        """The ordinals in `shown` of all showings of a document."""
+        return [ordinal] if self.shown.shown is None else np.flatnonzero(self.shown.shown == ordinal).tolist()
+
+    @cached_property
+    def packing(self) -> Packing:
+        """How the dataset's contexts were cut."""
+        return packing_of(self.build)
+
+    @cached_property
+    def contexts(self) -> ContextPlan:
+        """The shard's contexts, computed again: one pass over `ends`, 24 bytes a document."""
+        assert self.build.config.exports.webdataset is not None  # noqa: S101 (only its records are contexts)
+        width = self.build.config.exports.webdataset.context_tokens
+        return plan_contexts(np.asarray(self.shown.ends), width, self.packing, self.shown.source_ends)
+
+
+def place_of_line(build: Build, source: str, line: int) -> tuple[int, str, int]:
+    """(shard, name there, line there) of line `line` (from 1) of a source file, by its name or its location.
+
+    A line past the end of a file in parts is returned as a line past the end of its last part. PermanentError with the
+    nearest names if there is no such file.
+    """
+    number, name = shard_of_source(build, source)
+    file = next(part for part in build.plan.shards[number] if part.name == name)
+    if file.part is None or source == name:
+        return number, name, line
+    for number, name in parts_of(build, file.part.of):
+        lines = lines_of(build, number, name)
+        if line <= lines:
+            break
+        line -= lines
+    else:
+        line += lines
+    return number, name, line
+
+
+def shard_of_source(build: Build, source: str) -> tuple[int, str]:
+    """(shard, name) of a source file or of the first part of one, by its name in the dataset or by its location.
+
+    PermanentError with the nearest names if there is none.
+    """
+    for number, files in enumerate(build.plan.shards):
+        for file in files:
+            if source in (file.name, file.location) or (file.part and source == file.part.of):
+                return number, file.name
+    names = [file.part.of if file.part else file.name for files in build.plan.shards for file in files]
+    near = difflib.get_close_matches(source, names, n=3, cutoff=0.3) or names[:3]
+    raise PermanentError(
+        "locate.no_such_source: the dataset has no such source file",
+        where=source,
+        expected=f"one of its {len(names):,} names or their locations, such as {', '.join(near)}",
+        next_step="give the name relative to the folder in source.paths, as trace prints it",
+    )

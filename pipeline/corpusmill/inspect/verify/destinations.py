@@ -1,0 +1,112 @@
+"""Checks a destination against the upload: every file, its size and sha256, and no other file."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from corpusmill.config import absolute, dataset_folder, version_folder
+from corpusmill.engine.build import Build
+from corpusmill.engine.ledger import OutputFile
+from corpusmill.inspect.verify.finding import DAMAGE, ELSEWHERE, Finding, finding_of
+from corpusmill.inspect.verify.objects import object_sha256
+from corpusmill.storage import StoredFile, is_local, open_store
+from corpusmill.upload.stages.description import DATASET, version_of
+from corpusmill.upload.stages.manifest import UNIT
+from corpusmill.upload.stages.upload import is_index_cache
+
+THREADS = 4
+DELIVERING = ("export", "writeback", "manifest")
+
+Listing = dict[str, tuple[int, str]]
+"""Name -> (size in bytes, sha256)."""
+
+
+def check_destination(build: Build, unit: str, folder: Path, whole: bool) -> tuple[list[Finding], int, int]:
+    """Findings, and files and bytes read; `whole`: the upload's own listing matches its receipt.
+
+    Files in folders are digested again. Of objects in a bucket the checksums that the store computed are compared with
+    those of the work folder's files; an object without any, or with different ones, is read (objects.py).
+
+    Content is not read a second time here: for a file with the sha256 of its export's receipt, that export's own check
+    (exports.py) has compared it with dataset.json, and any other file is already a finding.
+    """
+    wanted = build.config.destinations[int(unit)]
+    manifest = build.find("manifest", UNIT)
+    if manifest is None:
+        return [], 0, 0  # without its version the dataset's location is unknown; the missing step is a finding
+    location = version_folder(dataset_folder(absolute(wanted.path), build.config.name), version_of(manifest))
+    findings: list[Finding] = []
+    sent, delivered = _sent(folder) if whole else None, _delivered(build)
+    listed = {name: (description.size_bytes, description.sha256) for name, (description, _) in delivered.items()}
+    if sent and listed and sent != listed:
+        odd = sorted(name for name in sent.keys() | listed.keys() if sent.get(name) != listed.get(name))
+        what = "the uploaded files differ from the dataset's receipts"
+        findings.append(Finding(what, str(folder / "uploaded.json"), "the same files", f"{odd[:3]} differ"))
+    expected = sent or listed
+    if not expected:
+        return findings, 0, 0
+    local = is_local(location)
+    try:
+        store = open_store(location, endpoint_url=wanted.endpoint_url)
+        there = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
+        present = [name for name in expected if name in there and there[name].size_bytes == expected[name][0]]
+
+        def digest(name: str) -> str | None:
+            if local:
+                return store.digest(name)
+            same = delivered[name][1] if name in delivered and delivered[name][1].exists() else None
+            return object_sha256(store, there[name], expected[name][1], same)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            digests = dict(zip(present, pool.map(digest, present), strict=True))
+    except DAMAGE as error:
+        return [*findings, finding_of(error, "a destination cannot be read", location)], 0, 0
+    findings += compare_files(location, expected, there, digests)
+    read = [expected[name][0] for name in present] if local else []
+    return findings, len(read), sum(read)
+
+
+def _sent(folder: Path) -> Listing:
+    return {
+        load["name"]: (load["size_bytes"], load["sha256"])
+        for load in json.loads((folder / "uploaded.json").read_bytes())
+    }
+
+
+def _delivered(build: Build) -> dict[str, tuple[OutputFile, Path]]:
+    """Name in the dataset -> its output and path; empty while a receipt is missing."""
+    try:
+        steps = [(stage, unit) for stage in DELIVERING for unit in build.units(stage)]
+        folders = [(build.receipt(*step), build.step_folder(*step)) for step in steps]
+    except ELSEWHERE:
+        return {}
+    return {output.name: (output, folder / output.name) for receipt, folder in folders for output in receipt.outputs}
+
+
+def compare_files(
+    location: str, expected: Listing, there: dict[str, StoredFile], digests: dict[str, str | None]
+) -> list[Finding]:
+    """Compare the expected files of a location with its listing and digests; without a digest only sizes count."""
+    if not there:
+        what = "a destination has nothing of this version"
+        return [Finding(what, location, f"{DATASET} and the files that it lists", "no file")]
+    findings = []
+    for name, (size, sha256) in sorted(expected.items()):
+        path = f"{location}/{name}"
+        if name not in there:
+            findings.append(
+                Finding("a file is missing at a destination", path, f"{size:,} bytes, sha256 {sha256}", "nothing")
+            )
+        elif there[name].size_bytes != size:
+            got = there[name].size_bytes
+            what = "a file at a destination has another size"
+            findings.append(Finding(what, f"{path}, byte {min(got, size)}", f"{size:,} bytes", f"{got:,} bytes"))
+        elif digests.get(name, sha256) != sha256:
+            what = "a file at a destination differs from the one that was sent"
+            findings.append(Finding(what, path, f"sha256 {sha256}", f"sha256 {digests[name] or 'unknown'}"))
+    what = "a file at a destination is not part of the dataset"
+    return findings + [
+        Finding(what, f"{location}/{name}", "nothing", name) for name in sorted(there.keys() - expected.keys())
+    ]

@@ -1,0 +1,106 @@
+"""Copying many slices of one array into another: the inner loop of every shuffle here.
+
+The C library's memcpy by address. Numba's own `out[a:b] = source[c:d]` copies an element at a time: 1.3 to 1.7 GB/s
+for lines of text of 2 KB, memcpy 5 to 10. One compiled version serves every dtype. Raw addresses carry no bounds, so
+`copy_slices` checks them first.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from corpusmill.kernels.compiled import kernel
+
+Positions = NDArray[np.uint64]
+
+
+def _make_copy_bytes(_context: Any, _to: Any, _from: Any, _count: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, ir.IntType(64), ir.IntType(1)])
+        function = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, ir.IntType(64)], kind)
+        to, source = (builder.inttoptr(address, pointer) for address in arguments[:2])
+        builder.call(function, [to, source, arguments[2], ir.IntType(1)(0)])
+        return arguments[2]
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+copy_bytes: Any = intrinsic(_make_copy_bytes)
+"""Copy `count` bytes (int64) between addresses that do not overlap: the C library's memcpy."""
+
+
+def starts_of(lengths: Positions) -> Positions:
+    """uint64 (n,): where each slice begins if slices of these lengths lie back to back."""
+    starts: Positions = np.cumsum(lengths, dtype=np.uint64) - lengths
+    return starts
+
+
+def copy_slices(
+    source: NDArray[Any], starts: Positions, lengths: Positions, out: NDArray[Any], places: Positions | None = None
+) -> None:
+    """out[places[i] :][: lengths[i]] = source[starts[i] :][: lengths[i]] for every i; without `places`, back to back.
+
+    1-D contiguous arrays of one dtype that do not overlap; starts, lengths, places uint64 in items. ValueError for a
+    slice that does not lie in its array. The rest of `out` is left unchanged.
+    """
+    if places is None:
+        places = starts_of(lengths)
+    if not (source.dtype.itemsize == out.dtype.itemsize and source.flags.c_contiguous and out.flags.c_contiguous):
+        raise ValueError(f"slices of {source.dtype} cannot be copied into {out.dtype}, or an array is not contiguous")
+    for begins, array in ((starts, source), (places, out)):
+        if not _inside(begins, lengths, np.uint64(len(array))):
+            raise ValueError(f"a slice reaches beyond an array of {len(array):,} items")
+    _copy(source.ctypes.data, starts, lengths, out.ctypes.data, places, source.dtype.itemsize)
+
+
+def release_pages(mapped: NDArray[Any]) -> None:
+    """Release the pages of a mapped file that this process has touched; the page cache still has them.
+
+    Without this, a process that reads a file from end to end ends up holding all of it. Arrays in memory are
+    unaffected.
+    """
+    owner: Any = mapped
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap):
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
+class JoinedBytes:
+    """Byte arrays addressed as if they were concatenated, without the copy."""
+
+    def __init__(self, parts: list[NDArray[np.uint8]]) -> None:
+        self._parts = parts  # keeps the memory at the addresses alive
+        self._ends = np.cumsum([len(part) for part in parts], dtype=np.uint64)
+        self._bases = np.array([part.ctypes.data for part in parts], np.uint64) - self._ends
+        self._bases += np.array([len(part) for part in parts], np.uint64)
+        if not all(part.dtype == np.uint8 and part.flags.c_contiguous for part in parts):
+            raise ValueError("only contiguous byte arrays can be joined")
+
+    def copy_slices(self, starts: Positions, lengths: Positions, out: NDArray[np.uint8]) -> None:
+        """Copy slices back to back into `out`; ValueError for a slice that is not inside a single part."""
+        part = np.searchsorted(self._ends, starts, side="right")
+        part = np.minimum(part, len(self._ends) - 1)  # an empty slice behind the last byte
+        if not _inside(starts, lengths, self._ends[part]) or int(lengths.sum()) > len(out):
+            raise ValueError("a slice is outside the joined arrays, or they do not fit the output")
+        _copy(0, self._bases[part] + starts, lengths, out.ctypes.data, starts_of(lengths), 1)
+
+
+def _inside(starts: Positions, lengths: Positions, ends: Positions | np.uint64) -> bool:
+    """Whether every slice ends at or before its `ends`; computed without a sum that could overflow."""
+    return bool(((starts <= ends) & (lengths <= ends - starts)).all())
+
+
+@kernel
+def _copy(source: Any, starts: Any, lengths: Any, out: Any, places: Any, item_bytes: Any) -> None:
+    for i in range(len(lengths)):
+        to, first = out + np.int64(places[i]) * item_bytes, source + np.int64(starts[i]) * item_bytes
+        copy_bytes(to, first, np.int64(lengths[i]) * item_bytes)

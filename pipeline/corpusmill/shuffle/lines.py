@@ -1,0 +1,205 @@
+"""The global shuffle of byte strings whose number is not known in advance: lines of text, finished samples.
+
+    record i   key = word i of the Philox stream of the seed; the order is that of (key, i)
+
+A source is read in batches, which are kept while they fit in memory; otherwise all go to 64 part files by the upper
+bits of their keys, and each part is read back and sorted, or, if it is still too large, split again by the next bits.
+As in placement.py the order is that of the keys, so it does not depend on the memory, on how the source was cut, or on
+the number of parts.
+
+    part file   lengths[n] u64 | keys[n] u64 | bytes ... one such group per batch, behind a u64 pair (n, bytes)
+
+Price: a source that fits is read once and written once; a larger one goes to disk once for every factor of 64. Memory:
+`memory_bytes` for records held and written, beyond what the process needs; a single larger record is held, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.errors import BalanceError, CorruptDataError, full_device_explained
+from corpusmill.fingerprint import random_words
+from corpusmill.kernels.content import ContentSum
+from corpusmill.kernels.content_kernels import text_hashes
+from corpusmill.kernels.runs import runs
+from corpusmill.kernels.slices import JoinedBytes, copy_slices, starts_of
+
+PARTS_BITS = 6
+PARTS = 1 << PARTS_BITS
+WRITE_BYTES = 4 << 20
+OVERHEAD_BYTES = 56  # per record: length and key as read and in order, start, end, place in the order
+
+
+@dataclass(frozen=True)
+class Records:
+    """Byte strings back to back: data uint8, lengths uint64, keys uint64."""
+
+    data: NDArray[np.uint8]
+    lengths: NDArray[np.uint64]
+    keys: NDArray[np.uint64]
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that they take."""
+        return len(self.data) + OVERHEAD_BYTES * len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """What was read and written; equal for both, or BalanceError."""
+
+    records: int
+    data_bytes: int
+
+
+def shuffle_records(
+    batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.uint64]]], *, seed: int, memory_bytes: int, scratch: Path
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
+    """(data, lengths) batches in, the same records in the order of their keys out, in batches of about 4 MiB.
+
+    BalanceError at the end if count or content of the output differs from the input's. StorageFullError if `scratch`,
+    which holds the part files, is full; they are removed in any case.
+    """
+    read, written = _Account(), _Account()
+    source = map(read.add, _keyed(batches, seed))
+    scratch.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=scratch, prefix="shuffle-") as folder:
+        for records in _ordered(source, 64, memory_bytes, Path(folder)):
+            written.add(records)
+            yield records.data, records.lengths
+    if read != written:
+        raise BalanceError(
+            "shuffle.records_differ: the shuffle lost, duplicated or changed a record",
+            expected=f"{read.records:,} records with content {read.content}",
+            got=f"{written.records:,} records with content {written.content}",
+            next_step="run again; if it persists, the disk under --work-folder returns other bytes than were written",
+        )
+
+
+def line_batches(blocks: Iterable[bytes]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint64]]]:
+    """(data, lengths) of the lines of blocks of whole lines, newlines included; a missing last newline is added."""
+    for block in blocks:
+        whole = block if block.endswith(b"\n") else block + b"\n"
+        data = np.frombuffer(whole, np.uint8)
+        ends = np.flatnonzero(data == ord("\n")).astype(np.uint64) + np.uint64(1)
+        yield data, np.diff(ends, prepend=np.uint64(0)).astype(np.uint64, copy=False)
+
+
+def _keyed(batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.uint64]]], seed: int) -> Iterator[Records]:
+    words = random_words({"shuffle": "lines", "seed": seed})
+    for data, lengths in batches:
+        if len(lengths):
+            keys = np.asarray(words.random_raw(len(lengths)), np.uint64).reshape(-1)
+            yield Records(data, lengths, keys)
+
+
+@dataclass
+class _Account:
+    """The number of records, and the sum of their hashes, which does not depend on their order."""
+
+    records: int = 0
+    content: ContentSum = field(default_factory=ContentSum)
+
+    def add(self, batch: Records) -> Records:
+        ends = np.cumsum(batch.lengths, dtype=np.uint64)
+        hashes = text_hashes(batch.data, ends - batch.lengths, ends)
+        self.records += len(batch.lengths)
+        self.content += ContentSum(*hashes.sum(axis=1, dtype=np.uint64).tolist())
+        return batch
+
+
+def _ordered(source: Iterator[Records], bits: int, held_bytes: int, folder: Path) -> Iterator[Records]:
+    """Records of `source` in the order of their keys, which agree in all but their lowest `bits`."""
+    kept: list[Records] = []
+    held = 0
+    for records in source:
+        kept.append(records)
+        held += records.held_bytes
+        if held > held_bytes and bits and not (len(kept) == 1 and len(records.lengths) == 1):
+            yield from _parted(kept, source, bits, held_bytes, folder)
+            return
+    if kept:
+        yield from _sorted(kept)
+
+
+def _sorted(kept: list[Records]) -> Iterator[Records]:
+    joined = JoinedBytes([records.data for records in kept])
+    lengths, keys = (np.concatenate([getattr(records, name) for records in kept]) for name in ("lengths", "keys"))
+    kept.clear()
+    order = np.argsort(keys, kind="stable")
+    starts = starts_of(lengths)[order]
+    lengths, keys = lengths[order], keys[order]
+    for first, last in runs(np.cumsum(lengths, dtype=np.uint64), WRITE_BYTES):
+        written = np.empty(int(lengths[first:last].sum()), np.uint8)
+        joined.copy_slices(starts[first:last], lengths[first:last], written)
+        yield Records(written, lengths[first:last], keys[first:last])
+
+
+def _parted(
+    kept: list[Records], source: Iterator[Records], bits: int, held_bytes: int, folder: Path
+) -> Iterator[Records]:
+    """Write everything to part files by the upper bits of the keys, then order part by part."""
+    inner = folder / f"{bits:02d}"
+    inner.mkdir()
+    shift = max(0, bits - PARTS_BITS)
+    parts = [inner / f"{number:02d}" for number in range(PARTS)]
+    with full_folder_explained(folder, "part files need the size of the input"), ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb", buffering=1 << 18)) for path in parts]
+        while kept:
+            _part(kept.pop(0), shift, files)
+        for records in source:
+            _part(records, shift, files)
+    for path in parts:
+        yield from _ordered(_read_part(path), shift, held_bytes, folder)
+        path.unlink()
+    inner.rmdir()
+
+
+def _part(records: Records, shift: int, files: list[BinaryIO]) -> None:
+    """Append each record to the file of its part, in order."""
+    places = ((records.keys >> np.uint64(shift)) & np.uint64(PARTS - 1)).astype(np.uint8)
+    order = np.argsort(places, kind="stable")
+    starts = starts_of(records.lengths)[order]
+    lengths, keys = records.lengths[order], records.keys[order]
+    grouped = np.empty_like(records.data)
+    copy_slices(records.data, starts, lengths, grouped)
+    bounds = np.searchsorted(places[order], np.arange(PARTS + 1))
+    ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        first, last = int(bounds[number]), int(bounds[number + 1])
+        start, end = int(ends[first]), int(ends[last])
+        head: NDArray[Any] = np.array([last - first, end - start], "<u8")
+        for part in (head, lengths[first:last], keys[first:last], grouped[start:end]):
+            files[number].write(np.ascontiguousarray(part).data)
+
+
+def _read_part(path: Path) -> Iterator[Records]:
+    with path.open("rb") as file:
+        while head := file.read(16):
+            count, data_bytes = np.frombuffer(head, "<u8").tolist()
+            lengths = np.frombuffer(_exactly(file, 8 * count, path), "<u8")
+            keys = np.frombuffer(_exactly(file, 8 * count, path), "<u8")
+            yield Records(np.frombuffer(_exactly(file, data_bytes, path), np.uint8), lengths, keys)
+
+
+def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
+    data = file.read(count)
+    if len(data) != count:
+        raise CorruptDataError(
+            "shuffle.part_truncated: a part file is truncated", where=path, expected=f"{count:,} bytes", got=len(data)
+        )
+    return data
+
+
+def full_folder_explained(folder: Path, needs: str) -> AbstractContextManager[None]:
+    """StorageFullError if the device or quota of `folder` is full; its next step includes `needs`."""
+    next_step = f"free space there or choose another folder; {needs}"
+    return full_device_explained("shuffle.disk_full: no space left for a shuffle", where=folder, next_step=next_step)

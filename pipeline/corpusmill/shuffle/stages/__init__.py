@@ -1,0 +1,1 @@
+"""The stages of this room: budget decides who is shown how often, scatter and gather shuffle."""

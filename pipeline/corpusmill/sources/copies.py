@@ -1,0 +1,256 @@
+"""Opens a shard's source files at any location: whole or a part, on this machine or in a store, as lines or rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+
+from corpusmill.config import absolute_here
+from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
+from corpusmill.engine.plan import SourceFile
+from corpusmill.lazy import lazily
+from corpusmill.storage import (
+    Checksum,
+    StoredFile,
+    Traffic,
+    Wanted,
+    WindowedFile,
+    digest_windows,
+    is_local,
+    open_location,
+    open_once,
+    open_verified,
+    pieces_checksum,
+)
+from corpusmill.storage.listing import list_all
+
+with lazily:
+    from corpusmill.documents import compression, decompressing, frames, jsonl, parquet, splitting
+
+
+if TYPE_CHECKING:
+    from corpusmill.documents.batch import DocumentBatch
+
+log = logging.getLogger(__name__)
+
+PARQUET = ".parquet"
+READ_BYTES = 1 << 20
+
+
+class TextFields(Protocol):
+    """What names the keys of a document: a configuration's `source`, or settings."""
+
+    @property
+    def text_field(self) -> str: ...
+
+    @property
+    def id_field(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SourceCopy:
+    """A planned source file that can be opened.
+
+    `path` is its place on this machine, of which it is the `pieces` (None: all of it); without a path it is read from
+    its store, and counted in `traffic`. `checksum` is that of all pieces, as downloaded or first read; `windows` are
+    those of a file that is read from its store (storage/windows.py).
+    """
+
+    file: SourceFile
+    path: Path | None
+    pieces: tuple[tuple[int, int], ...] | None
+    checksum: Checksum | None
+    endpoint_url: str | None
+    traffic: Traffic
+    windows: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def shown(self) -> str:
+        """The name of the user's own file, for messages."""
+        return self.file.shown
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.name.endswith(PARQUET)
+
+
+@contextmanager
+def open_raw(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """The bytes of a file or part, for one sequential pass; SourceError if they differ from the planned ones."""
+    if copy.path is not None:
+        with _open_local(copy, copy.path) as stream:
+            yield stream
+        return
+    with io.BufferedReader(_in_windows(copy), READ_BYTES) as stream:
+        yield cast(BinaryIO, stream)
+
+
+def wanted_of(file: SourceFile) -> Wanted:
+    """The part of a store's file to read."""
+    return Wanted(
+        file.location.rpartition("/")[2], file.size_bytes, file.identity, file.part.pieces if file.part else None
+    )
+
+
+def streamed_copy(file: SourceFile, endpoint_url: str | None, traffic: Traffic | None = None) -> SourceCopy:
+    """A planned file read in place, for a reader without a download step; it is read once now for its checksum."""
+    traffic = traffic or Traffic()
+    wanted = wanted_of(file)
+    if is_local(file.location):
+        path = Path(file.location)
+        checksum = pieces_checksum(path, wanted.pieces or ((0, file.size_bytes),))
+        return SourceCopy(file, path, wanted.pieces, checksum, endpoint_url, traffic)
+    store, _ = open_location(file.location, endpoint_url=endpoint_url, traffic=traffic)
+    checksum, windows = digest_windows(store, wanted)
+    return SourceCopy(file, None, None, checksum, endpoint_url, traffic, tuple(windows))
+
+
+def _in_windows(copy: SourceCopy) -> WindowedFile:
+    """A file or part in its store, its pieces one after another; each window compared with the first read of it."""
+    wanted = wanted_of(copy.file)
+    store, name = open_location(copy.file.location, endpoint_url=copy.endpoint_url, traffic=copy.traffic)
+    read = partial(store.read_range, name, identity=wanted.identity)
+    return WindowedFile(read, wanted.ranges(), copy.windows, where=copy.file.location, traffic=copy.traffic)
+
+
+def _open_local(copy: SourceCopy, path: Path) -> AbstractContextManager[BinaryIO]:
+    assert copy.checksum is not None
+    return open_verified(path, copy.checksum, name=copy.shown, pieces=copy.pieces)
+
+
+@contextmanager
+def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """The decompressed lines of a file or part of JSON lines."""
+    part = copy.file.part
+    is_first = part is None or part.number == 0
+    with open_raw(copy) as raw:
+        if part is None or part.kind != "frames":
+            with compression.open_decompressed(raw, copy.shown, from_start=is_first) as lines:
+                yield lines
+            return
+        first_byte = part.pieces[0][0]
+        own = cast(BinaryIO, frames.Beginning(raw, part.own_bytes) if part.own_bytes else io.BytesIO())
+        with (
+            compression.open_decompressed(own, copy.shown, from_start=is_first, first_byte=first_byte) as inside,
+            compression.open_decompressed(
+                raw, copy.shown, from_start=False, first_byte=first_byte + part.own_bytes
+            ) as tail,
+        ):
+            pieces = splitting.part_lines(inside, tail, first=part.number == 0)
+            yield cast(BinaryIO, decompressing.PieceStream(pieces))
+
+
+@contextmanager
+def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
+    """A parquet file, seekable; a part has only its own row groups. SourceError if the file has changed."""
+    file = copy.file
+    if copy.path is None:
+        windows = cast(BinaryIO, _in_windows(copy))
+        yield cast(BinaryIO, parquet.Placed(windows, file.part.pieces)) if file.part else windows
+        return
+    with _open_local(copy, copy.path):
+        pass  # row groups are read in any order, so the whole file is checked first
+    with copy.path.open("rb") as file_stream:
+        whole = file.part is None or copy.pieces is not None  # a local original has everything at its place
+        yield file_stream if whole or not file.part else cast(BinaryIO, parquet.Placed(file_stream, file.part.pieces))
+
+
+def each_file(
+    inputs: list[str], endpoint_url: str | None = None
+) -> Iterator[tuple[str, AbstractContextManager[BinaryIO]]]:
+    """(name, context manager that opens its decompressed lines) of every file of JSON lines that the paths name.
+
+    For commands without a plan: files may be local, in a bucket or on the Hub. SourceError if a file has changed since
+    it was listed. Files without a checksum in their store are read twice. A warning names files of other kinds.
+    """
+    paths = [absolute_here(path) for path in inputs]
+    listing = list_all(paths, tuple(compression.ENDINGS), endpoint_url, named=tuple(compression.NAMED_ENDINGS))
+    if listing.others:
+        log.warning("%s", listing.others)
+    for file in listing.files:
+        yield file.name, _open_unplanned(file, endpoint_url)
+
+
+@contextmanager
+def _open_unplanned(file: StoredFile, endpoint_url: str | None) -> Iterator[BinaryIO]:
+    """The decompressed lines of a file that was only listed."""
+    store, name = open_location(file.location, endpoint_url=endpoint_url)
+    wanted = Wanted(name, file.size_bytes, file.identity)
+    with open_once(store, wanted) as raw, compression.open_decompressed(raw, file.name) as lines:
+        yield lines
+
+
+def read_source(copy: SourceCopy, source: TextFields) -> Iterator[DocumentBatch]:
+    """The documents of a file or part, in order; line (or row) numbers count from 0 in it."""
+
+    text_field, id_field = source.text_field, source.id_field
+    if copy.is_parquet:
+        with open_table(copy) as table:
+            groups = copy.file.part.row_groups if copy.file.part else None
+            fields = {"text_field": text_field, "id_field": id_field}
+            yield from parquet.read_rows(table, source=copy.name, name=copy.shown, row_groups=groups, **fields)
+    else:
+        with open_lines(copy) as lines:
+            yield from jsonl.read_documents(lines, source=copy.name, text_field=text_field, id_field=id_field)
+
+
+def read_numbered(copy: SourceCopy, wanted: set[int], source: TextFields) -> Iterator[tuple[int, bytes]]:
+    """(0-based number, line) of some lines of a file or part; a parquet row becomes the JSON of its text and id."""
+    if copy.is_parquet:
+        for batch in read_source(copy, source):
+            for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
+                if number in wanted:
+                    yield number, json.dumps(_record(source, text, identity)).encode()
+        return
+    left = sorted(wanted, reverse=True)
+    first = 0
+    with open_lines(copy) as stream:
+        for block in read_line_blocks(stream):
+            lines = block.lines
+            if left and left[-1] < first + lines:
+                split = block.data.split(b"\n")
+                while left and left[-1] < first + lines:
+                    number = left.pop()
+                    line = split[number - first]
+                    yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
+            first += lines
+
+
+@contextmanager
+def open_as_lines(copy: SourceCopy, source: TextFields) -> Iterator[BinaryIO]:
+    """The lines of a file or part; for parquet, the JSON of each row's text and id, null for a rejected row."""
+    if copy.is_parquet:
+        yield cast(BinaryIO, decompressing.PieceStream(_rows_as_lines(copy, source)))
+    else:
+        with open_lines(copy) as lines:
+            yield lines
+
+
+def _rows_as_lines(copy: SourceCopy, source: TextFields) -> Iterator[bytes]:
+    for batch in read_source(copy, source):
+        rows = {rejection.line_number: b"null" for rejection in batch.rejections}
+        for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
+            rows[number] = json.dumps(_record(source, text, identity), ensure_ascii=False).encode()
+        if rows:
+            yield b"".join(rows[number] + b"\n" for number in sorted(rows))
+
+
+def _record(source: TextFields, text: bytes, identity: bytes) -> dict[str, str]:
+    return {source.id_field: identity.decode(), source.text_field: text.decode()}
+
+
+def count_traffic(traffic: Traffic) -> dict[str, int]:
+    """A step's traffic for its receipt; empty for a step that only read this machine's disks."""
+    counts = traffic.as_counts()
+    return counts if any(counts.values()) else {}

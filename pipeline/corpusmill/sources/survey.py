@@ -1,0 +1,274 @@
+"""Surveys source files before anything is built: their number and sizes, the keys that hold text, and how much text.
+
+At most MOST_FILES files of each ending, spread over the listing, are opened; of each, one block of lines (parquet: of
+rows) is parsed. How much of its file a block is follows from MEASURED_BYTES decompressed bytes, or from the number of
+rows: 20 ms a file of 4 MiB or more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, BinaryIO, cast
+
+import orjson
+
+from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS, open_decompressed
+from corpusmill.documents.decompressing import PieceStream
+from corpusmill.documents.lines import read_line_blocks
+from corpusmill.engine.plan import SourceFile
+from corpusmill.errors import SourceError
+from corpusmill.lazy import lazily
+from corpusmill.storage import StoredFile, open_location
+
+with lazily:
+    import pyarrow as pa
+
+    from corpusmill.documents import parquet
+
+
+MOST_FILES = 64
+MOST_MEASURED = 16  # before a build, which waits for it
+BLOCK_BYTES = 1 << 20
+MEASURED_BYTES = 4 << 20
+STEP_BYTES = 8 << 10  # read at once, so that bytes read are bytes decompressed
+LONGEST_LINE_BYTES = 64 << 20
+ROWS = 1000
+USUAL_FIELD, USUAL_ID = "text", "id"
+KEYS_SHOWN = 10
+
+
+Visit = Callable[[dict[str, Any] | list[str], str], None]
+"""Sees each object of JSON lines, or the names of a parquet file's columns, and where that is."""
+
+
+@dataclass(frozen=True)
+class FileSurvey:
+    """The beginning of one file: its `lines` (parquet: rows), and by key the number of lines with text there, the bytes
+    of that text, and the number of lines with what can be an id: text or an integer. `share`: about how much of the
+    file it is; `size_bytes`: the file's, as stored.
+    """
+
+    name: str
+    size_bytes: int
+    lines: int
+    lines_with_text: Counter[str]
+    text_bytes: Counter[str]
+    lines_with_id: Counter[str]
+    share: float
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The files by ending, their size as stored, and the beginnings of some."""
+
+    endings: Counter[str]
+    size_bytes: int
+    files: list[FileSurvey]
+
+    def lines(self) -> int:
+        """The number of lines read."""
+        return sum(file.lines for file in self.files)
+
+    def lines_with_text(self) -> Counter[str]:
+        """By key, how many of the lines hold a string there."""
+        return sum((file.lines_with_text for file in self.files), Counter[str]())
+
+    def text_bytes(self) -> Counter[str]:
+        """By key, the bytes of these strings."""
+        return sum((file.text_bytes for file in self.files), Counter[str]())
+
+    def lines_with_id(self, field: str) -> int:
+        """How many of the lines have an id under a key."""
+        return sum(file.lines_with_id[field] for file in self.files)
+
+    def text_factors(self, field: str) -> dict[str, float]:
+        """By ending, about how many bytes of text under a key there are for each stored byte; 1 where none was read."""
+        factors = {}
+        for ending in self.endings:
+            files = [file for file in self.files if file.lines and ending_of(file.name) == ending]
+            text_bytes = sum(file.text_bytes[field] / file.share for file in files)
+            factors[ending] = text_bytes / sum(file.size_bytes for file in files) if text_bytes else 1.0
+        return factors
+
+
+def survey_sources(
+    files: list[StoredFile],
+    endpoint_url: str | None = None,
+    *,
+    most_files: int = MOST_FILES,
+    visit: Visit = lambda _seen, _where: None,
+) -> Survey:
+    """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read."""
+    by_ending: dict[str, list[StoredFile]] = {}
+    for file in files:
+        by_ending.setdefault(ending_of(file.name), []).append(file)
+    surveyed = [
+        _survey(file, endpoint_url, visit)
+        for group in by_ending.values()
+        for file in group[:: max(1, -(-len(group) // most_files))]
+    ]
+    endings = Counter({ending: len(group) for ending, group in by_ending.items()})
+    return Survey(endings, sum(file.size_bytes for file in files), surveyed)
+
+
+def text_bytes_of(files: Iterable[SourceFile], field: str, endpoint_url: str | None = None) -> list[int]:
+    """About how many bytes of text each planned file or part holds, by the beginnings of a few files.
+
+    CorruptDataError for a file that cannot be read.
+    """
+    files = list(files)
+    sizes: Counter[str] = Counter()
+    for file in files:
+        sizes[file.location] += file.size_bytes
+    whole = {file.location: file for file in files}
+    stored = [StoredFile(file.shown, location, sizes[location], file.identity) for location, file in whole.items()]
+    factors = survey_sources(stored, endpoint_url, most_files=MOST_MEASURED).text_factors(field)
+    return [round(factors[ending_of(file.name)] * file.size_bytes) for file in files]
+
+
+def ending_of(name: str) -> str:
+    """`.jsonl.zst` of `a.b.jsonl.zst`."""
+    return next(ending for ending in (*SOURCE_ENDINGS, *NAMED_ENDINGS) if name.endswith(ending))
+
+
+def choose_text_field(survey: Survey) -> str:
+    """The key that holds the text: `text` if most lines have it, else the key with the most text among those in most
+    lines.
+
+    SourceError if no key holds text in most lines, or if the chosen one holds none in a file.
+    """
+    lines, with_text, text_bytes = survey.lines(), survey.lines_with_text(), survey.text_bytes()
+    candidates = [key for key, count in with_text.items() if 2 * count > lines]
+    if not candidates:
+        raise SourceError(
+            "survey.no_text_key: no key holds text in most lines",
+            where=f"{lines:,} lines at the start of {len(survey.files):,} files",
+            expected="a JSON object per line, or a parquet row, with its text under one key",
+            got=_shares(with_text, lines) or "no lines with text at all",
+            next_step="pass the key as --text-field, or convert the files",
+        )
+    chosen = USUAL_FIELD if USUAL_FIELD in candidates else max(candidates, key=lambda key: (text_bytes[key], key))
+    if others := files_without(survey, chosen):
+        first = others[0]
+        raise SourceError(
+            f"survey.several_text_keys: not all files have text under one key: {len(others):,} of"
+            f" {len(survey.files):,} have no {chosen}",
+            where="\n".join(file.name for file in others[:KEYS_SHOWN]),
+            expected=f"{chosen} in every file: {_shares(with_text, lines)}",
+            got=f"in {first.name}: {_shares(first.lines_with_text, first.lines) or 'no text'}",
+            next_step="name a folder or pattern of files that share a key, or pass the key as --text-field",
+        )
+    return chosen
+
+
+def require_text_field(survey: Survey, field: str) -> None:
+    """SourceError with the keys that hold text, if lines were read and none of them has text under `field`."""
+    lines, with_text = survey.lines(), survey.lines_with_text()
+    if lines and not with_text[field]:
+        raise SourceError(
+            "survey.no_text: no line has text under source.text_field",
+            where=f"{lines:,} lines at the start of {len(survey.files):,} files",
+            expected=f"text under the key {field}",
+            got=_shares(with_text, lines) or "no text under any key",
+            next_step="set source.text_field to the key that holds the text",
+        )
+
+
+def require_id_field(survey: Survey, field: str) -> None:
+    """SourceError if lines were read and none of them has an id under `field`."""
+    if (lines := survey.lines()) and not survey.lines_with_id(field):
+        raise SourceError(
+            f"survey.no_ids: 0 of {lines:,} lines have {field}",
+            where=f"the start of {len(survey.files):,} files",
+            expected="an id, text or an integer, under source.id_field",
+            got=_shares(sum((file.lines_with_id for file in survey.files), Counter[str]()), lines) or "no such key",
+            next_step="set source.id_field to the key that holds the id, or leave it out if documents have none",
+        )
+
+
+def files_without(survey: Survey, field: str) -> list[FileSurvey]:
+    """The surveyed files that have lines, but no text under a key."""
+    return [file for file in survey.files if file.lines and not file.lines_with_text[field]]
+
+
+def _shares(with_text: Counter[str], lines: int) -> str:
+    """`text in 98 %, title in 40 %`, the most frequent keys first."""
+    keys = sorted(with_text, key=lambda key: (-with_text[key], key))[:KEYS_SHOWN]
+    return ", ".join(f"{key} in {with_text[key] / lines:.0%}" for key in keys)
+
+
+def _survey(file: StoredFile, endpoint_url: str | None, visit: Visit) -> FileSurvey:
+    store, name = open_location(file.location, endpoint_url=endpoint_url)
+    lines, with_text, text_bytes, with_id = 0, Counter[str](), Counter[str](), Counter[str]()
+    with store.open(name) as raw:
+        is_table = file.name.endswith(".parquet")
+        records, share = _rows(raw, file.name, visit) if is_table else _lines(raw, file)
+        for record in records:
+            lines += 1
+            if not is_table:
+                visit(dict(record), f"{file.name}, line {lines:,}")
+            for key, value in record:
+                with_id[key] += type(value) is int or (isinstance(value, str) and value != "")
+                if isinstance(value, str):
+                    with_text[key] += 1
+                    text_bytes[key] += len(value.encode(errors="surrogatepass"))
+    return FileSurvey(file.name, file.size_bytes, lines, with_text, text_bytes, with_id, share)
+
+
+class _Counted:
+    """Reads a few bytes at a time, and counts them."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self.bytes_read = 0
+
+    def read(self, size: int) -> bytes:
+        piece = self._raw.read(min(size, STEP_BYTES))
+        self.bytes_read += len(piece)
+        return piece
+
+
+def _lines(raw: BinaryIO, file: StoredFile) -> tuple[list[Iterable[tuple[str, Any]]], float]:
+    """The members of each line of the first block, and the share of the file that they are; no members for a line that
+    is not a JSON object.
+    """
+    counted = _Counted(raw)
+    with open_decompressed(cast(BinaryIO, counted), file.name) as stream:
+        beginning = stream.read(MEASURED_BYTES)
+        whole_bytes = float(len(beginning))
+        if len(beginning) == MEASURED_BYTES:
+            whole_bytes *= max(1.0, file.size_bytes / counted.bytes_read)
+        more = islice(iter(lambda: stream.read(BLOCK_BYTES), b""), LONGEST_LINE_BYTES // BLOCK_BYTES)
+        pieces = chain((beginning,), more)  # a longer line is not read to its end
+        again = cast(BinaryIO, PieceStream(pieces))
+        block = next(read_line_blocks(again, block_bytes=BLOCK_BYTES, longest_line_bytes=LONGEST_LINE_BYTES), None)
+    if block is None or block.cut:
+        return [], 1.0
+    return [_members(block.data[start:end]) for start, end in block.spans(first=True)], len(block.data) / whole_bytes
+
+
+def _members(line: bytes) -> Iterable[tuple[str, Any]]:
+    try:
+        record = orjson.loads(line)
+    except ValueError:
+        return ()
+    return record.items() if isinstance(record, dict) else ()
+
+
+def _rows(raw: BinaryIO, name: str, visit: Visit) -> tuple[list[Iterable[tuple[str, Any]]], float]:
+    """The columns of text and of integers of the first rows, and the share of all rows that they are."""
+    file = parquet.open_parquet(raw, name)
+    visit(file.schema_arrow.names, name)
+    columns = [field.name for field in file.schema_arrow if _is_text_or_integer(field.type)]
+    batch = next(parquet.read_batches(file, name, ROWS, columns=columns), None)
+    rows = batch.to_pylist() if batch is not None else []
+    return [row.items() for row in rows], len(rows) / max(1, file.metadata.num_rows)
+
+
+def _is_text_or_integer(kind: Any) -> bool:
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_integer
+    return any(is_kind(value) for is_kind in kinds)

@@ -1,0 +1,226 @@
+"""Finds, identifies and imports a step's code. The plan pins its identity, and workers compare theirs.
+
+A module is searched for on Python's path, and in the root folder (CORPUSMILL_ROOT, else the current folder). It is
+identified by the content of its source file, or of all Python files of its package, and by the modules that they
+import, recursively, except installed ones; if it is itself installed and not editable, by its file and the
+distribution's version. Imports of computed names are not seen: raise the step's `version`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, invalidate_caches
+from importlib.metadata import distribution, packages_distributions
+from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any
+from unicodedata import unidata_version
+
+import xxhash
+
+from corpusmill.config import root_folder
+from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.steps.own_modules import differing, digest_of, find, require_fresh
+
+if TYPE_CHECKING:
+    from corpusmill.config import StepConfig
+
+OWN = "corpusmill"
+FIX_MODULE = "fix the module"
+Identity = dict[str, str]
+_installed_here: dict[str, Identity] = {}  # of each installed module, when this process first loaded it
+_roots: set[str] = set()  # the root folder that is on Python's path: one at a time
+
+
+class StepChangedError(PermanentError):
+    """A step's code on this machine differs from the planned code."""
+
+
+@dataclass(frozen=True)
+class _Code:
+    """The identity of a step's code, the digest of each of its files, and the user's top-level names among them."""
+
+    identity: Identity
+    sources: dict[Path, str]
+    tops: frozenset[str]
+
+
+def identity_of(step: StepConfig) -> Identity:
+    """The identity of a step's code: its source, its distribution, and Python's Unicode version.
+
+    ConfigError if its module has no source file.
+    """
+    return _code_of(step).identity
+
+
+def _code_of(step: StepConfig) -> _Code:
+    module = step.use.partition(":")[0]
+    top = module.partition(".")[0]
+    with _root_on_path():
+        spec = find(module)
+        if spec is None or not (spec.origin or "").endswith(".py"):
+            next_step = f"put the module into {root_folder()}, or install its package on every worker"
+            raise _unusable(step, f"no source file of a module {module}", next_step)
+        tops, paths = _own_code(top)
+    sources = {path: path.read_bytes() for path in paths or [Path(str(spec.origin))]}
+    digest = xxhash.xxh3_128()
+    for path, data in sources.items():
+        digest.update(f"{path.name} {len(data)}\n".encode())
+        digest.update(data)
+    version = {"distribution": _version(top)} if top in _installed() and top != OWN else {}
+    identity = {"source": f"xxh3_128:{digest.hexdigest()}", "unicode": unidata_version, **version}
+    return _Code(identity, {path: digest_of(data) for path, data in sources.items()}, tops)
+
+
+def _own_code(top: str) -> tuple[frozenset[str], list[Path]]:
+    """The user's top-level names among a module's own and those that it imports, recursively; all their files.
+
+    The files are in an order that is the same in whatever folder they are.
+    """
+    tops, sources, waiting = set[str](), dict[Path, tuple[str, ...]](), [top]
+    while waiting:
+        name = waiting.pop()
+        if name in tops or name == OWN or name in sys.stdlib_module_names or name in _installed():
+            continue
+        if (spec := find(name)) is None:
+            continue
+        tops.add(name)
+        folders = [*map(Path, spec.submodule_search_locations or ())]
+        own = {
+            path: (name, *path.relative_to(folder).parts) for folder in folders for path in sorted(folder.rglob("*.py"))
+        }
+        if not folders and (spec.origin or "").endswith(".py"):
+            own = {Path(str(spec.origin)): (Path(str(spec.origin)).name,)}
+        waiting += [imported for path in own for imported in _imports(path)]
+        sources |= own
+    return frozenset(tops), sorted(sources, key=lambda path: (sources[path], path))
+
+
+def _imports(path: Path) -> set[str]:
+    """The top-level names of all modules that a source file imports, at any depth; empty if it is not valid Python."""
+    try:
+        nodes = [*ast.walk(ast.parse(path.read_bytes()))]
+    except (SyntaxError, ValueError):
+        return set()
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level and node.module}
+    return {name.partition(".")[0] for name in names}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """The name of the distribution of every installed package, except editable ones."""
+    return {
+        package: names[0]
+        for package, names in packages_distributions().items()
+        if '"editable": true' not in (distribution(names[0]).read_text("direct_url.json") or "")
+    }
+
+
+def _version(top: str) -> str:
+    """Name and version of the distribution of an installed package, as it is now."""
+    return f"{_installed()[top]} {distribution(_installed()[top]).version}"
+
+
+def load(step: StepConfig, planned: Identity | None = None) -> Any:
+    """The function or class that a step uses: what is executed is what its files hold now (own_modules.py).
+
+    ConfigError if it cannot be imported, or does not take the step's settings; StepChangedError if the code here
+    differs from `planned`, changes while it is loaded, or is an installed package that changed in this process.
+    """
+    code = _code_of(step)
+    if planned is not None and code.identity != planned:
+        raise StepChangedError(
+            "custom_step.other_code: a step's code differs from the planned code",
+            where=step.use,
+            expected=", ".join(planned.values()),
+            got=", ".join(code.identity.values()),
+            next_step="install the same code on every worker, and start a new run",
+        )
+    module, _, name = step.use.partition(":")
+    if not code.tops and (first := _installed_here.setdefault(module, code.identity)) != code.identity:
+        raise StepChangedError(
+            "custom_step.installed_again: a step's package was installed again while this process has it in memory",
+            where=step.use,
+            expected=", ".join(first.values()),
+            got=", ".join(code.identity.values()),
+            next_step="restart Python",
+        )
+    with _root_on_path():
+        require_fresh(code.tops)
+        try:
+            imported = import_module(module)
+        except ModuleNotFoundError as error:
+            got = f"{in_code(error)}: no module {error.name}"
+            raise _unusable(step, got, f"install {error.name} on every worker, or fix the module") from None
+        except Exception as error:
+            raise _unusable(step, f"{in_code(error)} where {module} was imported", FIX_MODULE) from None
+    if different := differing(code.sources):
+        raise StepChangedError(
+            "custom_step.changed_while_loaded: a step's code changed while it was loaded",
+            where=different[0],
+            next_step="leave its files alone until the build has begun, and start it again",
+        )
+    try:
+        loaded = getattr(imported, name)
+    except AttributeError:
+        raise _unusable(step, f"no {name} in module {module}", "fix the name in `use`, or fix the module") from None
+    _require_settings(step, loaded)
+    return loaded
+
+
+def _require_settings(step: StepConfig, loaded: Any) -> None:
+    if not callable(loaded):
+        raise _unusable(step, f"an object of type {type(loaded).__name__}", FIX_MODULE)
+    before = () if inspect.isclass(loaded) else ("document",)
+    try:
+        inspect.signature(loaded).bind(*before, **step.settings)
+    except TypeError as error:
+        raise _unusable(
+            step, f"its parameters do not fit `with`: {error}", "fix `with` (--set), or the module"
+        ) from None
+    if inspect.isclass(loaded) and not (hasattr(loaded, "batch") or "__call__" in dir(loaded)):
+        raise _unusable(step, "a class without __call__ and without batch", FIX_MODULE)
+
+
+@contextmanager
+def _root_on_path() -> Iterator[None]:
+    """Search the root folder last. No bytecode is written: it would hide an edit within the same second."""
+    root, kept = str(root_folder()), sys.dont_write_bytecode
+    if _roots - {root}:  # another root may have modules of the same names
+        sys.path[:] = [entry for entry in sys.path if entry not in _roots]
+        _roots.clear()
+    if root not in sys.path:
+        sys.path.append(root)
+        _roots.add(root)
+    sys.dont_write_bytecode = True
+    invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = kept
+
+
+def in_code(error: BaseException) -> str:
+    """An exception without its words, which may quote a text: its type, and the last line of code that it left."""
+    name = type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{name} at {Path(error.filename).name}:{error.lineno}"
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    return f"{name} at {Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name}" if frames else name
+
+
+def _unusable(step: StepConfig, got: str, next_step: str) -> ConfigError:
+    return ConfigError(
+        "custom_step.unusable: a step cannot be used",
+        where=f"steps: use: {step.use}",
+        expected="module:name of a function of one document, or of a class (docs/steps.md)",
+        got=got,
+        next_step=next_step,
+    )

@@ -1,0 +1,204 @@
+"""Refine: runs the steps `before: writeback` on the deduplicated text, and drops emptied documents for formats that
+would keep them; documents/ and tokens are made of the result.
+
+    tokenized, offset, ...   a text shard: documents that no step changed as dedup read them, duplicates and all
+    cut_ranges               the duplicate ranges of these, as union writes them; the texts of the others have none
+    left_out                 uint64 LE: the ordinals, in the input shard, of dropped documents, ascending
+
+Later stages read this text and these ranges instead of union's, and lines that no step touched keep their bytes.
+Documents that dedup emptied are not passed to steps. With `dedup.drop_empty` writeback drops them, and those of which
+steps or decontamination left nothing; they are dropped here where token formats would keep them. A document that a step
+drops here may have been the kept copy of text that was removed elsewhere: `lost` counts that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, UnsetType
+
+from corpusmill.dedup.stages.union import CUT_RANGES
+from corpusmill.engine.ledger import Check, Outcome, Receipt
+from corpusmill.engine.stage import Recount, Shown, Stage, StepName
+from corpusmill.engine.work import Inputs, Resources, Work
+from corpusmill.lazy import lazily
+from corpusmill.report.facts import Flow
+from corpusmill.sources.parts import lines_before, places_in, shard_sources
+from corpusmill.sources.stages.index import deduplicated_flow, require_few_rejected, text_stage, text_total
+from corpusmill.steps.stages.applying import (
+    EMPTIED,
+    GONE_BYTES,
+    AppliedSteps,
+    StepsSettings,
+    account_checks,
+    batch_of,
+    chain_of,
+    dropped_by_reason,
+    recount_applied,
+    steps_before,
+)
+from corpusmill.steps.stages.join import LEFT_OUT
+
+with lazily:
+    import numpy as np
+
+    from corpusmill.dedup import ranges as dedup_ranges
+    from corpusmill.documents import text_shard
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.dedup.ranges import Ranges
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.engine.build import Build
+    from corpusmill.steps import Batch
+
+
+def _deduplicated(build: Build) -> bool:
+    return build.config.dedup.mode != "none"
+
+
+class Settings(StepsSettings, frozen=True, kw_only=True):
+    """The steps, and whether they drop documents of which nothing is left."""
+
+    mode: str
+    drops_emptied: bool | UnsetType = UNSET
+
+
+def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
+    cuts = [("union", shard)] if _deduplicated(build) else []
+    return {"text": [(text_stage(build, shard), shard)], "cuts": cuts}
+
+
+def _identity(build: Build, shard: str) -> Settings:
+    return Settings(
+        **steps_before(build, "writeback"),
+        mode=build.config.dedup.mode,
+        drops_emptied=build.config.drops_emptied or UNSET,
+        lines_before=lines_before(build, shard) or UNSET,
+    )
+
+
+def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources) -> Outcome:
+
+    text = text_shard.open_text_shard(inputs["text"].folder())
+    ranges = np.empty((0, 2), np.uint64)
+    if "cuts" in inputs:
+        ranges = dedup_ranges.read_ranges(inputs["cuts"].folder() / CUT_RANGES)
+    removed = removed_bytes(text, ranges)
+    bounds = text.bounds(0, text.documents)
+    left = np.diff(bounds).astype(np.int64) - 1 - removed
+    emptied = np.flatnonzero((removed > 0) & (left == 0)).tolist()
+    place = places_in(inputs.source.files, text, settings.lines_before)
+    chain = chain_of(settings, resources)
+    if settings.drops_emptied:
+        emptied = sorted({*emptied, *text.rewritten[left[text.rewritten] == 0].tolist()})
+        applied = AppliedSteps(text, chain, place, gone=dict.fromkeys(emptied, EMPTIED), drops_emptied=True)
+    else:
+        applied = AppliedSteps(text, chain, place, passed=frozenset(emptied))
+
+    def read(ids: DocumentIds, first: int, last: int) -> Batch:
+        kept, kept_bounds = dedup_ranges.remove_ranges_from(text.text, text.offsets, ranges, first, last)
+        return batch_of(ids, first, kept, kept_bounds.astype(np.int64), place)
+
+    applied.write(folder, read)
+    counts, details = applied.account(inputs.unit, folder)
+    gone, rewritten = np.array(applied.dropped, np.int64), np.array(applied.rewritten, np.int64)
+    moved = _moved(text, text_shard.open_text_shard(folder), ranges, gone, rewritten)
+    dedup_ranges.write_ranges(folder / CUT_RANGES, moved)
+    (folder / LEFT_OUT).write_bytes(gone.astype("<u8").tobytes())
+    own = {
+        "removed_bytes": int((moved[:, 1] - moved[:, 0]).sum()),
+        "removed_bytes_dropped": int(removed[gone].sum()),
+        "removed_bytes_rewritten": int(removed[rewritten].sum()),
+        "bytes_read": len(text.text),
+    }
+    return Outcome(counts={**counts, **own}, details=details)
+
+
+def removed_bytes(text: TextShard, ranges: Ranges) -> NDArray[np.int64]:
+    """int64 (documents,): how much of each document's text its ranges cover."""
+    documents = np.searchsorted(text.offsets, ranges[:, 0], side="right") - 1
+    covered = np.zeros(text.documents, np.int64)
+    np.add.at(covered, documents, (ranges[:, 1] - ranges[:, 0]).astype(np.int64))
+    return covered
+
+
+def _moved(
+    text: TextShard, kept: TextShard, ranges: Ranges, gone: NDArray[np.int64], rewritten: NDArray[np.int64]
+) -> Ranges:
+    """The ranges of unchanged documents, at their new positions."""
+    documents = np.searchsorted(text.offsets, ranges[:, 0], side="right") - 1
+    same = ~np.isin(documents, np.concatenate([gone, rewritten]))
+    now = np.zeros(text.documents, np.uint64)
+    now[np.delete(np.arange(text.documents), gone)] = kept.offsets
+    back = (text.offsets - now)[documents[same]]  # uint64: what has moved to the front has a lower offset, or wraps
+    moved: Ranges = ranges[same] - back[:, None]
+    return moved
+
+
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    before, counts = build.receipt(text_stage(build, shard), shard), receipt.counts
+    removed = build.receipt("union", shard).counts["removed_bytes"] if _deduplicated(build) else 0
+    stages = (("as they were", ""), ("of dropped", "_dropped"), ("of rewritten", "_rewritten"))
+    return [
+        *account_checks("refined text", before, receipt),
+        Check(
+            "duplicate bytes",
+            (("removed", removed),),
+            tuple((f"documents {which}", counts[f"removed_bytes{name}"]) for which, name in stages),
+        ),
+        Check(
+            "text bytes",
+            (("indexed", before.counts["text_bytes_out"]), ("added", counts["text_bytes_added"])),
+            (
+                ("kept", counts["text_bytes_out"] - counts["removed_bytes"]),
+                ("duplicates", removed),
+                ("cut", counts["text_bytes_cut"]),
+                *dropped_by_reason(counts, GONE_BYTES).items(),
+            ),
+        ),
+    ]
+
+
+def _flows(build: Build) -> dict[str, Flow]:
+    totals = build.rollup("refine").totals
+    cut, added = (
+        {"rewritten": count} if (count := totals.get(f"text_bytes_{what}")) else {} for what in ("cut", "added")
+    )
+    removed = build.total("union", "removed_bytes") if _deduplicated(build) else 0
+    deduplicated = deduplicated_flow(build, text_total(build, "text_bytes_out") - removed)
+    return {
+        "documents": Flow(
+            into=text_total(build, "documents_out"), out=totals["documents_out"], lost=dropped_by_reason(totals)
+        ),
+        "text_bytes": Flow(
+            into=deduplicated.into,
+            out=totals["text_bytes_out"] - totals["removed_bytes"],
+            lost={**deduplicated.lost, **dropped_by_reason(totals, GONE_BYTES), **cut},
+            gained=added,
+        ),
+    }
+
+
+def _recount(_build: Build, unit: str, folder: Path) -> Recount:
+    ranges, recount = dedup_ranges.read_ranges(folder / CUT_RANGES), recount_applied(unit, folder)
+    return Recount({**recount.counts, "removed_bytes": int((ranges[:, 1] - ranges[:, 0]).sum())}, recount.details)
+
+
+STAGE = Stage(
+    "refine",
+    version=2,
+    after=("union",),
+    per_shard=True,
+    wanted=lambda config: bool(config.steps_before("writeback") or config.drops_emptied),
+    units_of="index",
+    work=Work(Settings, _identity, _inputs, _run, shard_sources),
+    recount=_recount,
+    checks=_checks,
+    gate=require_few_rejected,
+    shown=Shown(flows=_flows),
+)

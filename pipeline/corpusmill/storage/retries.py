@@ -1,0 +1,171 @@
+"""The one retry policy for calls to stores.
+
+    transient  a store that does not answer, resets, answers 429 or 5xx, or breaks off a body (StoreUnavailableError):
+               again after a pause that doubles from 0.1 s to 20 s, at most 10 times and 120 s of pauses; the variables
+               CORPUSMILL_STORE_ATTEMPTS and CORPUSMILL_STORE_BUDGET_SECONDS change these limits, for reads and writes;
+               after a longer pause, of up to LONGEST_ASKED_SECONDS, if the answer requests it (Retry-After)
+    mismatch   bytes that do not match their checksum (ChecksumMismatchError): once again; twice is permanent
+    permanent  everything else (403, 404, a changed object): at once
+
+The SDKs' own retries are switched off, so this policy is the only one, and `Traffic` counts all retries. Jitter is a
+digest of place, process, thread and attempt, so that calls that failed together are retried at different times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from time import sleep
+from typing import Any, TypeVar
+
+from corpusmill.errors import ConfigError, StoreUnavailableError, VerificationError
+
+T = TypeVar("T")
+
+LONGEST_ASKED_SECONDS = 60.0  # longer waits are left to the scheduler's own retries
+TWICE = ("tried", "twice, with the same outcome")
+
+
+class ChecksumMismatchError(VerificationError):
+    """What arrived differs from what was sent; retried once, because the transfer may be the cause."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how long a transient failure is retried."""
+
+    attempts: int = 10
+    first_pause_seconds: float = 0.1
+    longest_pause_seconds: float = 20.0
+    budget_seconds: float = 120.0
+
+    def pause_seconds(self, where: str, attempt: int) -> float:
+        """Pause after failed attempt 0, 1, ...: half of the exponential pause, plus jitter up to the other half."""
+        whole = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0**attempt)
+        seed = f"{where}\0{os.getpid()}\0{threading.get_ident()}\0{attempt}".encode()
+        share = int.from_bytes(hashlib.sha256(seed).digest()[:4], "little") / 2**32
+        return whole * (0.5 + 0.5 * share)
+
+
+ATTEMPTS_KEY, BUDGET_KEY = "CORPUSMILL_STORE_ATTEMPTS", "CORPUSMILL_STORE_BUDGET_SECONDS"
+
+
+def policy_of(environment: Mapping[str, str]) -> RetryPolicy:
+    """The policy with the attempts and the budget of pauses from the environment; ConfigError for malformed ones."""
+    policy = RetryPolicy()
+    for key, name, least in ((ATTEMPTS_KEY, "attempts", 1), (BUDGET_KEY, "budget_seconds", 0)):
+        if setting := environment.get(key):
+            if not setting.isdecimal() or int(setting) < least:
+                raise ConfigError(
+                    "store.attempts: an environment variable is not a number of attempts",
+                    where=key,
+                    expected=f"{least} or more",
+                    got=setting,
+                )
+            policy = replace(policy, **{name: int(setting)})
+    return policy
+
+
+POLICY = policy_of(os.environ)
+
+
+@dataclass
+class Traffic:
+    """What went over the wire, for the report. It differs between runs, so it is outside receipts' digests.
+
+    `without_checksum`: files and parts of which the store has no checksum, so that two reads were compared.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    without_checksum: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, **counts: int) -> None:
+        """Add to counts by name; thread-safe."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    def as_counts(self) -> dict[str, int]:
+        """The figures by name."""
+        names = ("requests", "retries", "bytes_received", "bytes_sent", "without_checksum")
+        return {name: getattr(self, name) for name in names}
+
+
+def busy(what: str, *, headers: Any, **details: Any) -> StoreUnavailableError:
+    """The error for an answer that may differ later; `headers` of the answer by lower-case name, or None.
+
+    Its Retry-After (RFC 9110, 10.2.3) is a number of seconds or a date; anything else is ignored.
+    """
+    error = StoreUnavailableError(what, **details)
+    delay = str((headers or {}).get("retry-after") or "")
+    if delay.isdecimal():
+        error.wait_seconds = float(delay)
+    elif delay:
+        with suppress(ValueError, TypeError):
+            error.wait_seconds = (parsedate_to_datetime(delay).astimezone(UTC) - datetime.now(UTC)).total_seconds()
+    return error
+
+
+def twice_if_changed(call: Callable[[], T], traffic: Traffic) -> T:
+    """The result of `call`, whose requests have retries of their own; called again if a checksum is wrong."""
+    try:
+        return call()
+    except ChecksumMismatchError:
+        traffic.add(retries=1)
+    try:
+        return call()
+    except ChecksumMismatchError as error:
+        error.details = (*error.details, TWICE)
+        raise
+
+
+def retried(
+    call: Callable[[], T],
+    *,
+    where: str,
+    traffic: Traffic,
+    explained: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> T:
+    """The result of `call`, retried by the policy; the last error states the number of attempts.
+
+    Each attempt runs within `explained()`, which translates a library's errors.
+    """
+    policy = POLICY
+    paused = 0.0
+    mismatches = 0
+    for attempt in range(policy.attempts):
+        traffic.add(requests=1)
+        try:
+            with explained():
+                return call()
+        except ChecksumMismatchError as error:
+            mismatches += 1
+            if mismatches == 2:
+                error.details = (*error.details, TWICE)
+                raise
+            pause = 0.0
+        except StoreUnavailableError as error:
+            if error.given_up:
+                raise
+            pause = max(policy.pause_seconds(where, attempt), min(error.wait_seconds, LONGEST_ASKED_SECONDS))
+            if attempt + 1 == policy.attempts or paused + pause > policy.budget_seconds:
+                tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
+                next_step = ("next", "check that the store is reachable, then run again: what has arrived is kept")
+                error.given_up = True
+                has_next = any(label == "next" for label, _ in error.details)
+                error.details = (*error.details, ("tried", tried), *(() if has_next else (next_step,)))
+                raise
+        traffic.add(retries=1)
+        paused += pause
+        sleep(pause)
+    raise AssertionError("unreachable: the last attempt returns or raises")

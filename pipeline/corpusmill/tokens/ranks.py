@@ -1,0 +1,122 @@
+"""Reads ids and tokens' bytes from a .tiktoken file: lines of base64, a space, the id. Most steps need no more.
+
+Loading a vocabulary of 100,000 tokens into tiktoken takes 0.6 s; reading it as arrays takes 25 ms, as a dict 45. All
+functions take the file's content, not its path: the bytes used are those that were hashed.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpusmill.errors import CorruptDataError
+from corpusmill.tokens.spelling import Spelling
+
+NEWLINE, SPACE, PAD, ZERO = b"\n =0"
+DIGITS = 9  # of an id, at most, for the fast way
+BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+NO_SIXTET = 255
+SIXTETS = np.full(256, NO_SIXTET, np.uint8)
+SIXTETS[np.frombuffer(BASE64, np.uint8)] = np.arange(len(BASE64))
+SIXTETS[PAD] = 0
+
+
+def read_ranks(content: bytes) -> dict[bytes, int]:
+    """{token: id} of every line; ValueError names the first malformed line by its number."""
+    ranks = {}
+    for number, line in enumerate(content.splitlines(), 1):
+        if line:
+            try:
+                token, rank = line.split()
+                ranks[a2b_base64(token)] = int(rank)
+            except ValueError:
+                raise ValueError(f"line {number:,} is malformed") from None
+    return ranks
+
+
+def read_ids(content: bytes) -> list[int]:
+    """The id of every line, also of one whose token comes again; ValueError or IndexError for a line without one."""
+    plain = _plain_spelling(content)
+    return [int(line.split()[1]) for line in content.splitlines() if line] if plain is None else plain.ids.tolist()
+
+
+def read_spelling(content: bytes) -> Spelling:
+    """The tokens, each with the id of its last line, as `read_ranks` has them; raises as it does."""
+    plain = _plain_spelling(content)
+    if plain is not None:
+        return plain
+    ranks = read_ranks(content)
+    return Spelling.of([*ranks.values()], [*ranks])
+
+
+@lru_cache(maxsize=1)  # asked for ids, and for bytes
+def _plain_spelling(content: bytes) -> Spelling | None:
+    """The spelling of a file as tiktoken writes it: no token comes twice, and a line is a token's padded base64, one
+    space, and an id of few digits. None for another file.
+    """
+    tokens = content.split()[::2]
+    return _spelling_of_lines(np.frombuffer(content, np.uint8)) if len(set(tokens)) == len(tokens) else None
+
+
+def _spelling_of_lines(content: NDArray[np.uint8]) -> Spelling | None:
+    ends, spaces = np.flatnonzero(content == NEWLINE), np.flatnonzero(content == SPACE)
+    if not len(ends) or len(spaces) != len(ends) or ends[-1] != len(content) - 1:
+        return None
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    letters, digits = spaces - begins, ends - spaces - 1
+    if letters.min() <= 0 or (letters % 4).any() or digits.min() <= 0 or digits.max() > DIGITS:
+        return None
+
+    ids = np.zeros(len(ends), np.int64)
+    for place in range(int(digits.max())):  # from the last digit on
+        has_digit = digits > place
+        digit = content[ends - 1 - place * has_digit] - np.uint8(ZERO)
+        if (digit[has_digit] > 9).any():
+            return None
+        ids += np.where(has_digit, digit, 0) * np.int64(10**place)
+
+    border = np.zeros(len(content), np.int8)
+    border[begins], border[spaces] = 1, -1
+    base64 = content[np.cumsum(border, dtype=np.int8).view(np.bool_)]
+    sixtets = np.take(SIXTETS, base64)
+    last, last_but_one = content[spaces - 1] == PAD, content[spaces - 2] == PAD
+    pads = last.astype(np.int64) + last_but_one
+    if (last_but_one & ~last).any() or sixtets.max() == NO_SIXTET or np.count_nonzero(base64 == PAD) != pads.sum():
+        return None
+    first, second, third, fourth = sixtets.reshape(-1, 4).T
+    triples = np.empty((len(sixtets) // 4, 3), np.uint8)
+    triples[:, 0] = first << 2 | second >> 4
+    triples[:, 1] = second << 4 | third >> 2
+    triples[:, 2] = third << 6 | fourth
+    text, room = triples.reshape(-1), letters // 4 * 3
+    stops = np.cumsum(room)
+    if text[stops[pads > 0] - 1].any() or text[stops[pads > 1] - 2].any():  # the same token has other letters, too
+        return None
+    return Spelling(ids, stops - room, room - pads, text)
+
+
+@lru_cache(maxsize=1)  # called for piece after piece of text
+def _lengths(content: bytes) -> NDArray[np.int64]:
+    """The bytes of every id up to the highest; 0 for an id without a line."""
+    spelling = read_spelling(content)
+    lengths = np.zeros(spelling.ids.max(initial=0) + 1, np.int64)
+    lengths[spelling.ids] = spelling.lengths
+    return lengths
+
+
+def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> NDArray[np.int64]:
+    """The number of bytes of each id's token. CorruptDataError for an unknown id, or a special token, which has no
+    line.
+    """
+    lengths = _lengths(content)
+    counts = np.take(lengths, ids, mode="clip")
+    if (unknown := np.flatnonzero((counts == 0) | (ids >= len(lengths)))).size:
+        raise CorruptDataError(
+            "tokenizer.no_such_id: the vocabulary has no such id", where=where, got=int(ids[unknown[0]])
+        )
+    return counts
