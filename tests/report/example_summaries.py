@@ -10,9 +10,16 @@ from corpusmill.report.content import (
     ShuffleSummary,
     SourceFileDuplicates,
 )
-from corpusmill.report.delivered import DestinationSummary, ExportSummary, OutputFile
 from corpusmill.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
-from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
+from corpusmill.report.summary import (
+    BalanceCheck,
+    BuildSummary,
+    DestinationSummary,
+    ExportSummary,
+    OutputFile,
+    QuarantineExample,
+    QuarantineFile,
+)
 from tests.report.usual_summary import CONFIGURATION, PLAN, export, histogram, usual
 
 __all__ = ["broken", "empty", "histogram", "hostile", "huge", "planned", "usual"]

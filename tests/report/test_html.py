@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from corpusmill.report.delivered import EstimatedFigure
 from corpusmill.report.html import LISTED_ROWS, render_html
-from corpusmill.report.summary import BalanceCheck, BuildSummary
+from corpusmill.report.summary import BalanceCheck, BuildSummary, EstimatedFigure
 from tests.report import example_summaries as examples
 from tests.report.page import Page
 

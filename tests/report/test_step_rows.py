@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from corpusmill.builds.chain import STEP_OF
 from corpusmill.builds.graph import GRAPH
-from corpusmill.report.facts import Flow, StageSummary
+from corpusmill.report.facts import Flow, StageSummary, step_rows
 from corpusmill.report.html import render_html
-from corpusmill.report.step_rows import step_rows
 from tests.report import example_summaries as examples
 
 SUMS = ("units_total", "units_done", "units_reused", "timed_bytes", "requests", "retries", "wire_bytes")

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from corpusmill.report.delivered import DestinationSummary
 from corpusmill.report.facts import Flow, to_json
-from corpusmill.report.summary import BalanceCheck, BuildSummary, from_json
+from corpusmill.report.summary import BalanceCheck, BuildSummary, DestinationSummary, from_json
 from tests.raising import raises
 from tests.report import example_summaries as examples
 

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from corpusmill.report.step_rows import step_rows
+from corpusmill.report.facts import step_rows
 from corpusmill.report.summary import BuildSummary
 from corpusmill.report.terminal import from_here, print_summary
 from tests.report import example_summaries as examples

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from corpusmill.report.delivered import DestinationSummary, ExportSummary, OutputFile, VocabularySummary
-from corpusmill.report.training import TrainingFlags, training_flags
+from corpusmill.report.html import TrainingFlags, training_flags
+from corpusmill.report.summary import DestinationSummary, ExportSummary, OutputFile, VocabularySummary
 from tests.report import example_summaries as examples
 
 WHERE = "s3://corpora/web-en/0b174da9c042"

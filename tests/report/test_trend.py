@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from corpusmill.report.trend import HEIGHT, MOST_BARS, THINNEST, trend_bars
+from corpusmill.report.plots import BAR_HEIGHT, MOST_BARS, THINNEST, trend_bars
 
 
 def heights(text: str) -> list[float]:
@@ -13,7 +13,7 @@ def heights(text: str) -> list[float]:
 
 def test_trend_bars_heights_are_in_proportion_and_none_is_invisible() -> None:
     made = trend_bars([(50, "a"), (100, "b"), (0, "c")], "tokens")
-    assert heights(made) == [HEIGHT / 2, HEIGHT, THINNEST]
+    assert heights(made) == [BAR_HEIGHT / 2, BAR_HEIGHT, THINNEST]
     assert re.findall("<title>(.)</title>", made) == ["a", "b", "c"]
 
 

@@ -15,9 +15,18 @@ from corpusmill.report.content import (
     ShuffleSummary,
     SourceFileDuplicates,
 )
-from corpusmill.report.delivered import DecodedSummary, DestinationSummary, EncodedSummary, ExportSummary, OutputFile
 from corpusmill.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
-from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
+from corpusmill.report.summary import (
+    BalanceCheck,
+    BuildSummary,
+    DecodedSummary,
+    DestinationSummary,
+    EncodedSummary,
+    ExportSummary,
+    OutputFile,
+    QuarantineExample,
+    QuarantineFile,
+)
 
 PLAN = hashlib.sha256(b"plan").hexdigest()
 CONFIGURATION = """name: web-en

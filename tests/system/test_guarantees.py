@@ -14,8 +14,7 @@ import pytest
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.report.delivered import DecodedSummary
-from corpusmill.report.summary import from_json
+from corpusmill.report.summary import DecodedSummary, from_json
 from tests.system.corpus import configuration, lines_of, make_documents
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"

@@ -15,7 +15,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
 from corpusmill.config import load_config
 from corpusmill.engine.ledger import RECEIPT_NAME
-from corpusmill.report.delivered import EncodedSummary
+from corpusmill.report.summary import EncodedSummary
 from corpusmill.tokens.stages.tokenize import locked
 from corpusmill.upload.stages.summarize import summarize
 from tests.raising import raises

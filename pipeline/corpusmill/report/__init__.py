@@ -4,16 +4,15 @@ In:  a `BuildSummary`, filled from receipts by a stage (this room reads no recei
 Out: the same facts in three forms: JSON (`to_json`, the stored form), a terminal page, one HTML file. Also a live view
  of a run, fed by its runner.
 
-    summary.py     the facts: pydantic models, deterministic JSON, derived shares and sums
-                   (its parts: facts.py, content.py, delivered.py)
+    facts.py       frozen pydantic models, flows, stages and the rows of steps;  content.py: what was found in the text
+    summary.py     the facts of a build, from them; derived verdicts and headline figures
     histograms.py  lengths -> histogram by powers of two, exact integers
     figures.py     numbers -> text: 1,234,567   1.23 GiB   4.56 B   2 h 05 m   12.3 %
-    totals.py      summary -> the headline figures
-    terminal.py    summary -> a table of stages, totals and warnings on the terminal
-    html.py        summary -> HTML; report.html and report.css are its template
-    training.py    summary -> flags and configuration for trainers;  shards.py: a row per shard
-    flow.py        the picture of what flows through the stages;  plots.py: bars and shares;  svg.py: their marks
-    card.py        figures -> README.md with the hub's header, and Croissant;  loading.py: how to load each format
+    terminal.py    summary -> a table of steps, totals and warnings on the terminal
+    html.py        summary -> HTML, with flags for trainers; report.html and report.css are its template
+    flow.py        the picture of what flows through the steps;  plots.py: the others;  svg.py: their marks
+    shards.py      a row per shard, and the digests of steps
+    card.py        figures -> README.md with the hub's header and code that loads each format, and Croissant
     tried.py       what steps would do to sample documents, on the terminal and as a page (tried.html)
     progress.py    bars that move while a build runs; plain lines where there is no terminal
 

@@ -17,8 +17,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from corpusmill.lazy import lazily
 from corpusmill.report.facts import Count, Facts, Flow
-from corpusmill.report.loading import how_to_load
+from corpusmill.report.figures import grouped
+
+with lazily:
+    import numpy as np
 
 README, CROISSANT = "README.md", "croissant.json"
 FIGURES = "corpusmill:figures"
@@ -111,12 +115,8 @@ def figures_in(croissant: bytes) -> CardFigures | None:
 
 def card_texts(content: dict[str, Any], figures: CardFigures, version: str) -> dict[str, str]:
     """Name -> text of README.md and croissant.json of a version whose dataset.json holds `content`."""
-    return {README: _readme(content, figures, version), CROISSANT: _croissant(content, figures, version)}
-
-
-def _readme(content: dict[str, Any], figures: CardFigures, version: str) -> str:
-    parts = [_header(content, figures), *_sections(content, figures, version)]
-    return "\n".join(parts)
+    readme = "\n".join([_header(content, figures), *_sections(content, figures, version)])
+    return {README: readme, CROISSANT: _croissant(content, figures, version)}
 
 
 def _header(content: dict[str, Any], figures: CardFigures) -> str:
@@ -156,14 +156,14 @@ def _sections(content: dict[str, Any], figures: CardFigures, version: str) -> It
     yield _table(
         ("", ""),
         [
-            ("documents", _grouped(figures.last("documents"))),
-            ("text", f"{_grouped(figures.last('text_bytes'))} bytes of UTF-8"),
-            ("tokens", f"{_grouped(figures.last('tokens'))} of `{vocabulary['name']}`, {vocabulary['dtype']}"),
-            ("files", f"{_grouped(len(sizes))}, {_grouped(sum(sizes))} bytes"),
+            ("documents", grouped(figures.last("documents"))),
+            ("text", f"{grouped(figures.last('text_bytes'))} bytes of UTF-8"),
+            ("tokens", f"{grouped(figures.last('tokens'))} of `{vocabulary['name']}`, {vocabulary['dtype']}"),
+            ("files", f"{grouped(len(sizes))}, {grouped(sum(sizes))} bytes"),
         ],
     )
     yield "## Sources\n"
-    yield f"{_grouped(figures.source_files)} files, {_grouped(figures.source_bytes)} bytes as they are stored.\n"
+    yield f"{grouped(figures.source_files)} files, {grouped(figures.source_bytes)} bytes as they are stored.\n"
     yield from _listed(f"`{_plain(location)}`" for location in figures.source_locations)
     yield from _stated_sources(content)
     yield "## Steps\n"
@@ -198,14 +198,14 @@ def _duplicates(figures: CardFigures) -> Iterator[str]:
     if repeats.fuzzy_share is not None:
         between = f" and what lies between them where they cover {repeats.fuzzy_share:.0%} or more,"
     yield (
-        f"Duplicates: exact repeats of {_grouped(repeats.minimum_bytes)} bytes and more,{between} mode"
-        f" `{_plain(repeats.mode)}`, keep `{_plain(repeats.keep)}`. {_grouped(repeats.documents_touched)} documents"
-        f" held some, {_grouped(repeats.documents_emptied)} nothing else.\n"
+        f"Duplicates: exact repeats of {grouped(repeats.minimum_bytes)} bytes and more,{between} mode"
+        f" `{_plain(repeats.mode)}`, keep `{_plain(repeats.keep)}`. {grouped(repeats.documents_touched)} documents"
+        f" held some, {grouped(repeats.documents_emptied)} nothing else.\n"
     )
     if repeats.references:
         yield "Text that stands in these counts as a repeat, too:\n"
         yield _table(
-            ("reference", "bytes of text here"), [(_plain(name), _grouped(size)) for name, size in repeats.references]
+            ("reference", "bytes of text here"), [(_plain(name), grouped(size)) for name, size in repeats.references]
         )
 
 
@@ -214,16 +214,15 @@ def _benchmarks(figures: CardFigures) -> Iterator[str]:
         yield "Decontamination: none.\n"
         return
     rows = [
-        (_plain(benchmark.name), _grouped(benchmark.items), _grouped(benchmark.hits))
-        for benchmark in figures.benchmarks
+        (_plain(benchmark.name), grouped(benchmark.items), grouped(benchmark.hits)) for benchmark in figures.benchmarks
     ]
     yield _table(("benchmark", "items", "hits in the text"), rows)
 
 
 def _flow_row(flow: StageFlow) -> tuple[str, ...]:
-    lost = ", ".join(f"{_grouped(count)} {_plain(why)}" for why, count in sorted(flow.lost.items()) if count)
-    gained = ", ".join(f"{_grouped(count)} {_plain(why)}" for why, count in sorted(flow.gained.items()) if count)
-    return _plain(flow.stage), _plain(flow.quantity), _grouped(flow.into), gained, lost, _grouped(flow.out)
+    lost = ", ".join(f"{grouped(count)} {_plain(why)}" for why, count in sorted(flow.lost.items()) if count)
+    gained = ", ".join(f"{grouped(count)} {_plain(why)}" for why, count in sorted(flow.gained.items()) if count)
+    return _plain(flow.stage), _plain(flow.quantity), grouped(flow.into), gained, lost, grouped(flow.out)
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -239,10 +238,6 @@ def _listed(items: Iterator[str]) -> Iterator[str]:
 def _plain(text: str) -> str:
     """A name without characters that would end a cell, a line or a code span of Markdown."""
     return " ".join(str(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
-
-
-def _grouped(number: int) -> str:
-    return f"{number:,}"
 
 
 def _croissant(content: dict[str, Any], figures: CardFigures, version: str) -> str:
@@ -273,3 +268,36 @@ def _file_object(file: dict[str, Any]) -> dict[str, Any]:
         "encodingFormat": ENCODINGS.get(name[name.rfind(".") :], "application/octet-stream"),
         "sha256": file["sha256"],
     }
+
+
+HOLD_TOKENS = (".bin", ".ds", ".npy", ".tar")
+COUNTED = (("records", "records"), ("slots", "token slots, with special tokens and padding"))
+
+
+def how_to_load(content: dict[str, Any]) -> Iterator[str]:
+    """A Markdown section for the documents and for each format of tokens."""
+    names = [str(file["name"]) for file in content["files"]]
+    documents = [name for name in names if name.startswith("documents/")]
+    if documents:
+        kind = "parquet" if documents[0].endswith(".parquet") else "json"
+        yield _section("documents", f'datasets.load_dataset("{kind}", data_files="documents/**")', len(documents), {})
+    for kind, held in content["formats"].items():
+        first = next(name for name in names if name.startswith(f"{kind}/") and name.endswith(HOLD_TOKENS))
+        yield _section(kind, _code(kind, first, content), held["outputs"], held)
+
+
+def _code(kind: str, first: str, content: dict[str, Any]) -> str:
+    width = np.dtype(content["vocabulary"]["dtype"]).itemsize
+    return {
+        "megatron": f'megatron.core.datasets.indexed_dataset.IndexedDataset("{first.removesuffix(".bin")}")',
+        "nanoset": f'datatrove.utils.dataset.DatatroveFolderDataset("nanoset", seq_len=2048, token_size={width})',
+        "numpy": f'numpy.load("{first}", mmap_mode="r")'
+        if first.endswith(".npy")
+        else f'numpy.memmap("{first}", "{content["vocabulary"]["dtype"]}", "r")',
+        "webdataset": f'webdataset.WebDataset("{first}").decode()',
+    }[kind]
+
+
+def _section(kind: str, code: str, outputs: int, held: dict[str, Any]) -> str:
+    counts = [f"{outputs:,} outputs", *(f"{held[key]:,} {words}" for key, words in COUNTED if key in held)]
+    return f"**{kind}**: {', '.join(counts)}\n\n```python\n{code}\n```\n"

@@ -1,4 +1,4 @@
-"""A dataset's content: duplicates, lengths, packing, the shuffled order."""
+"""A dataset's content: duplicates, benchmarks and dropped documents found in it, lengths, packing, order, budgets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from corpusmill.report.facts import Count, Facts, PowerHistogram, Seconds
+from corpusmill.report.facts import Count, Facts, Flow, PowerHistogram, Seconds
 from corpusmill.report.figures import counted
 
 
@@ -171,3 +171,174 @@ class ShuffleSummary(Facts):
     def warnings(self) -> tuple[QualityMeasure, ...]:
         """The measures outside their bands."""
         return tuple(quality for quality in self.quality if not quality.is_good)
+
+
+class BenchmarkFound(Facts):
+    """One benchmark: its items, how many are too short or too common to decide, how many were found, and how often."""
+
+    name: str
+    sha256: str
+    items: Count
+    undecidable: Count
+    items_met: Count
+    hits: Count
+
+
+class ItemFound(Facts):
+    """One of the items that were found most often."""
+
+    benchmark: str
+    item: str
+    hits: Count
+
+
+class HitExample(Facts):
+    """A hit: its passage in pieces, each with whether the item has the same words."""
+
+    benchmark: str
+    item: str
+    source_file: str
+    line: Count
+    id: str
+    share: Annotated[float, Field(ge=0, le=1)]
+    pieces: tuple[tuple[str, bool], ...]
+
+
+class ContaminationSummary(Facts):
+    """What decontamination found, and the action taken; `borderline`: the hits with the smallest shares."""
+
+    action: Literal["remove", "cut", "annotate", "report"]
+    documents: Count
+    documents_hit: Count
+    benchmarks: tuple[BenchmarkFound, ...]
+    most_met: tuple[ItemFound, ...] = ()
+    borderline: tuple[HitExample, ...] = ()
+
+
+class StepFound(Facts):
+    """A reason, and what was dropped for it."""
+
+    reason: str
+    documents: Count
+    text_bytes: Count
+
+
+class DroppedExample(Facts):
+    """A document that was dropped, and the beginning of its text."""
+
+    reason: str
+    source_file: str
+    line: Count
+    id: str
+    text_bytes: Count
+    excerpt: str
+
+
+class DecisionsFound(Facts):
+    """Decisions made elsewhere, or the list of `forget`: how many rows, how many of them match no document, and where
+    the first of these are.
+    """
+
+    name: str
+    decisions: Count
+    unmatched: Count
+    unmatched_places: tuple[str, ...] = ()
+
+    def matched_text(self) -> str:
+        """`3 of 5 rows match a document; not list.jsonl row 2, list.jsonl row 4`."""
+        text = f"{self.decisions - self.unmatched:,} of {counted(self.decisions, 'row')} match a document"
+        more = ", ..." if len(self.unmatched_places) < self.unmatched else ""
+        return f"{text}; not {', '.join(self.unmatched_places)}{more}" if self.unmatched else text
+
+
+class FilterSummary(Facts):
+    """What the steps did to the indexed documents.
+
+    `documents_dropped_late`: of the dropped, those after deduplication (`before: writeback`). Among them,
+    `documents_lost` held the only kept copy of text, `text_bytes_lost`, whose repeats had been removed. Steps before
+    and after deduplication may rewrite the same document, or give it attributes: those after count as `..._late` and
+    not in the count without it. `failed`: by step, the documents that it failed on and kept.
+    """
+
+    documents: Count
+    documents_dropped: Count
+    documents_dropped_late: Count = 0
+    documents_lost: Count = 0
+    text_bytes_lost: Count = 0
+    documents_rewritten: Count
+    documents_rewritten_late: Count = 0
+    documents_with_attributes: Count
+    documents_with_attributes_late: Count = 0
+    failed: dict[str, Count] = Field(default_factory=dict)
+    reasons: tuple[StepFound, ...] = ()
+    examples: tuple[DroppedExample, ...] = ()
+    decisions: tuple[DecisionsFound, ...] = ()
+
+
+class SourceShown(Facts):
+    """An entry of `source.paths`, its budget ("": none) and its counts: everything is shown `whole` times, and the
+    `rest_` counts once more. `empty` documents have no tokens and are counted among `documents`.
+    """
+
+    path: str
+    budget: str
+    tokens: Count
+    documents: Count
+    empty: Count
+    whole: Count
+    rest_tokens: Count
+    rest_documents: Count
+    rest_empty: Count
+
+    @property
+    def shown_tokens(self) -> int:
+        """Tokens of all showings."""
+        return self.whole * self.tokens + self.rest_tokens
+
+    @property
+    def epochs(self) -> float:
+        """How often a token is shown on average; 0 where there is none."""
+        return self.shown_tokens / self.tokens if self.tokens else 0.0
+
+    @property
+    def by_times(self) -> tuple[tuple[int, int], ...]:
+        """(times, number of documents shown that many times), of documents with tokens."""
+        held, more = self.documents - self.empty, self.rest_documents - self.rest_empty
+        pairs = ((self.whole, held - more), (self.whole + 1, more))
+        return tuple((times, documents) for times, documents in pairs if documents)
+
+
+class BudgetSummary(Facts):
+    """All sources, in the order of `source.paths`."""
+
+    sources: tuple[SourceShown, ...]
+
+    def documents_flow(self) -> Flow:
+        """Documents with tokens: those that are left out, and showings after the first."""
+        times = [pair for source in self.sources for pair in source.by_times]
+        return _flow(times)
+
+    def tokens_flow(self) -> Flow:
+        """The same of tokens."""
+        return _flow(
+            [
+                pair
+                for source in self.sources
+                for pair in (
+                    (source.whole, source.tokens - source.rest_tokens),
+                    (source.whole + 1, source.rest_tokens),
+                )
+            ]
+        )
+
+
+def _flow(times: list[tuple[int, int]]) -> Flow:
+    """`times`: pairs (how often it is shown, its amount)."""
+    left_out = sum(amount for shown, amount in times if not shown)
+    again = sum((shown - 1) * amount for shown, amount in times if shown > 1)
+    return Flow(
+        into=sum(amount for _, amount in times),
+        out=sum(shown * amount for shown, amount in times),
+        lost={"beyond the budget": left_out} if left_out else {},
+        gained={"shown again": again} if again else {},
+    )

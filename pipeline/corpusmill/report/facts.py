@@ -1,8 +1,13 @@
-"""The building blocks of a summary: frozen models, flows that balance, histograms by powers of two, stages."""
+"""The building blocks of a summary: frozen models, flows that balance, histograms by powers of two, stages and steps.
+
+A stage's row has its counts; a step's, which is what people know, is the sum of its stages'.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -129,3 +134,54 @@ class StageSummary(Facts):
     def bytes_per_second(self) -> float | None:
         """Bytes per second of one worker; None if nothing was timed."""
         return self.timed_bytes / self.seconds if self.seconds and self.timed_bytes else None
+
+
+UNITS = "unit"  # of a step, whose stages have shards, partitions, cells, ...
+SUMS = (
+    *("units_total", "units_done", "units_reused", "seconds", "timed_bytes"),
+    *("requests", "retries", "wire_bytes", "without_checksum"),
+)
+
+
+def step_rows(stages: Iterable[StageSummary]) -> list[tuple[StageSummary, tuple[StageSummary, ...]]]:
+    """(the row of a step, its stages), in order. A stage without a step has a row of its own."""
+    of_steps: dict[str, list[StageSummary]] = {}
+    for stage in stages:
+        of_steps.setdefault(stage.step or stage.stage, []).append(stage)
+    return [(_together(name, of_step), tuple(of_step)) for name, of_step in of_steps.items()]
+
+
+def _together(name: str, stages: list[StageSummary]) -> StageSummary:
+    """Counts are sums, memory is the largest, the wall time is from the first start to the last end."""
+    ran = [(stage.wall_began, stage.wall_seconds) for stage in stages]
+    spans = [(began, began + seconds) for began, seconds in ran if began is not None and seconds is not None]
+    counting = [stage for stage in stages if stage.documents or stage.text_bytes or stage.tokens]
+    only = stages[0] if len(stages) == 1 else None
+    return StageSummary(
+        stage=name,
+        step=name,
+        unit=only.unit if only else UNITS,
+        documents=_through([(stage.on_trunk, stage.documents) for stage in stages]),
+        text_bytes=_through([(stage.on_trunk, stage.text_bytes) for stage in stages]),
+        tokens=_through([(stage.on_trunk, stage.tokens) for stage in stages]),
+        wall_seconds=max(end for _, end in spans) - min(began for began, _ in spans) if spans else None,
+        wall_began=min(began for began, _ in spans) if spans else None,
+        peak_rss_bytes=max(stage.peak_rss_bytes for stage in stages),
+        on_trunk=any(stage.on_trunk for stage in counting or stages),
+        **{name: sum(getattr(stage, name) for stage in stages) for name in SUMS},
+    )
+
+
+def _through(flows: Sequence[tuple[bool, Flow | None]]) -> Flow | None:
+    """What comes into the first stage and leaves the last, and all that is lost and gained between; of stages beside
+    the trunk only where no other counts it, since they count the same again.
+    """
+    trunk = [flow for on_trunk, flow in flows if on_trunk and flow] or [flow for _, flow in flows if flow]
+    if not trunk:
+        return None
+    lost: Counter[str] = Counter()
+    gained: Counter[str] = Counter()
+    for flow in trunk:
+        lost.update(flow.lost)
+        gained.update(flow.gained)
+    return Flow(into=trunk[0].into, out=trunk[-1].out, lost=dict(lost), gained=dict(gained))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from corpusmill.report.delivered import EncodedSummary
+    from corpusmill.report.summary import EncodedSummary
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 COUNT_UNITS = ("", "K", "M", "B", "T", "P")

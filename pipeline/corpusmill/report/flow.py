@@ -20,9 +20,8 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from corpusmill.report import svg
-from corpusmill.report.facts import Flow
+from corpusmill.report.facts import Flow, step_rows
 from corpusmill.report.figures import bytes_text, count_text, documents_text, grouped, largest_first, share_text
-from corpusmill.report.step_rows import step_rows
 from corpusmill.report.summary import BuildSummary
 
 MINUS = "\N{MINUS SIGN}"

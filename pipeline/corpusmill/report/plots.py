@@ -1,4 +1,4 @@
-"""Small pictures as inline SVG: bars over powers of two, one bar cut into shares, a bar in a table cell.
+"""Small pictures as inline SVG: bars over powers of two, bars cut into shares, a heat map, a trend.
 
 Every mark has its exact numbers in a <title>; nonzero values are always drawn thick enough to be seen.
 """
@@ -143,3 +143,65 @@ def _round_text(form: Format, value: float) -> str:
     figure, _, unit = form(value).partition(" ") if value else ("0", "", "")
     figure = figure.rstrip("0").rstrip(".") if "." in figure else figure
     return f"{figure} {unit}".rstrip()
+
+
+# Of heat maps.
+MAP_LEFT, MAP_BOTTOM = 32.0, 30.0
+STRONGEST = 3.0  # standard deviations; chance exceeds them in 1 of 370 places
+FAINTEST = 0.06
+
+
+def heat_map(records: Sequence[Sequence[int]]) -> Markup:
+    """A heat map: each place's distance from an even mixture, in standard deviations.
+
+    Rows are stretches of the source order, columns groups of output files, both from the first to the last.
+    """
+    rows = [sum(row) for row in records]
+    columns = [sum(column) for column in zip(*records, strict=True)]
+    whole = sum(rows)
+    width, height = (WIDTH - MAP_LEFT - RIGHT) / len(columns), (HEIGHT - TOP - MAP_BOTTOM) / len(rows)
+    marks = []
+    for row, counts in enumerate(records):
+        for column, count in enumerate(counts):
+            expected = rows[row] * columns[column] / whole if whole else 0.0
+            away = (count - expected) / expected**0.5 if expected else 0.0
+            strength = FAINTEST + (1 - FAINTEST) * min(1.0, abs(away) / STRONGEST)
+            corner = (MAP_LEFT + column * width, TOP + row * height)
+            label = (
+                f"source stretch {row + 1}, file group {column + 1}\n{grouped(count)} records, {expected:,.1f} expected"
+            )
+            box = svg.rectangle("heat-high" if away > 0 else "heat-low", corner, (width, height))
+            marks.append(svg.group(label, Markup('<g opacity="{}">{}</g>').format(svg.number(strength), box)))
+    marks.append(svg.text("title", (0, 11), "source order, first above"))
+    marks.append(
+        svg.text("title middle", (MAP_LEFT + (WIDTH - MAP_LEFT - RIGHT) / 2, HEIGHT - 8), "output files in order")
+    )
+    return svg.drawing(marks, (WIDTH, HEIGHT), "records by source stretch and output file")
+
+
+# Of trends.
+BAR, GAP, BAR_HEIGHT = 9.0, 3.0, 30.0
+MOST_BARS = 14
+
+
+def trend_bars(points: Sequence[tuple[float, str]], label: str) -> Markup:
+    """A dataset over its refreshes, the newest last and darkest.
+
+    Bars of the last MOST_BARS of (value, tooltip), scaled from zero to the largest; empty for fewer than two.
+
+    A single bar has full height whatever its value, so it would show nothing.
+    """
+    shown = points[-MOST_BARS:]
+    if len(shown) < 2:
+        return Markup("")
+    highest = max(value for value, _ in shown) or 1.0
+    marks = []
+    for place, (value, tooltip) in enumerate(shown):
+        height = max(THINNEST, BAR_HEIGHT * value / highest)
+        x = place * (BAR + GAP)
+        newest = place == len(shown) - 1
+        bar = svg.rectangle("tokens" if newest else "tokens past", (x, BAR_HEIGHT - height), (BAR, height), radius=1.5)
+        marks.append(svg.group(tooltip, svg.rectangle("hover", (x, 0), (BAR + GAP, BAR_HEIGHT)), bar))
+    width = len(shown) * (BAR + GAP) - GAP
+    drawn = svg.drawing(marks, (width, BAR_HEIGHT), label)
+    return Markup('<span class="trend" style="width:{}px">{}</span>').format(svg.number(width), drawn)

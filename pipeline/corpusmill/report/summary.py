@@ -6,23 +6,139 @@ Nothing derivable is stored: shares, totals and verdicts are properties, so that
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 
-from corpusmill.report.budget import BudgetSummary
-from corpusmill.report.contamination import ContaminationSummary
-from corpusmill.report.content import DuplicateSummary, LengthSummary, PackingSummary, ShuffleSummary
-from corpusmill.report.delivered import (
-    DecodedSummary,
-    DestinationSummary,
-    EncodedSummary,
-    EstimatedFigure,
-    ExportSummary,
-    VocabularySummary,
+from corpusmill.report.content import (
+    BudgetSummary,
+    ContaminationSummary,
+    DuplicateSummary,
+    FilterSummary,
+    LengthSummary,
+    PackingSummary,
+    ShuffleSummary,
 )
 from corpusmill.report.facts import Count, Facts, Flow, StageSummary, read_facts
-from corpusmill.report.filtering import FilterSummary
+from corpusmill.report.figures import bytes_text, count_text, counted, grouped, requests_text, seconds_text, share_text
+
+
+class OutputFile(Facts):
+    """One file of an export. `records` and `tokens` are None for files that hold none (an index, a manifest).
+
+    `windows` and `dropped_tokens`: of a file that is read in windows of its export's `sequence_tokens` + 1.
+    """
+
+    path: str
+    size_bytes: Count
+    records: Count | None = None
+    tokens: Count | None = None
+    sha256: str | None = None
+    windows: Count | None = None
+    dropped_tokens: Count | None = None
+
+
+class ExportSummary(Facts):
+    """One training format and its files, in the order a reader meets them."""
+
+    format: str
+    files: tuple[OutputFile, ...]
+    sequence_tokens: Count | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum over the files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def records(self) -> int:
+        """Sum over the files that hold records."""
+        return sum(file.records or 0 for file in self.files)
+
+    @property
+    def tokens(self) -> int:
+        """Sum over the files that hold tokens."""
+        return sum(file.tokens or 0 for file in self.files)
+
+    @property
+    def windows(self) -> int:
+        """Sum over the files that are read in windows."""
+        return sum(file.windows or 0 for file in self.files)
+
+    @property
+    def dropped_tokens(self) -> int:
+        """Tokens behind the last whole window of each file, which its reader never shows."""
+        return sum(file.dropped_tokens or 0 for file in self.files)
+
+
+class DestinationSummary(Facts):
+    """A place that received the dataset; verified files were read or checksummed there after they were written."""
+
+    where: str
+    files: Count
+    verified_files: Count
+    size_bytes: Count
+
+    @property
+    def is_verified(self) -> bool:
+        """Every file was verified."""
+        return self.files == self.verified_files
+
+
+class VocabularySummary(Facts):
+    """What a trainer must know of the tokenizer: its name, number of ids, the id that ends a document, bytes per id."""
+
+    name: str
+    ids: Count
+    eot_id: Count | None
+    token_bytes: Count
+
+
+class DecodedSummary(Facts):
+    """Documents whose ids decode to their text: exactly, or as the tokenizer normalizes it; and all others."""
+
+    exactly: Count
+    normalized: Count
+    unproven: Count
+
+
+class EncodedSummary(Facts):
+    """Which engines made the ids, why a slower one was used, and how many documents the reference encoded.
+
+    `by_reference`: documents that the reference library encoded; `special`: documents with a special token's string.
+    """
+
+    engines: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
+    documents: Count
+    by_reference: Count
+    special: Count
+    special_is_text: bool = True
+
+
+class EstimatedFigure(Facts):
+    """One figure as estimated before the build, and its actual value.
+
+    `low` to `high` is a 95 % interval, where there is one. A `lower_bound` may be exceeded: a sample repeats itself
+    less than the whole. Shares are of 1, times are seconds.
+    """
+
+    name: str
+    unit: Literal["tokens", "bytes", "share", "seconds"]
+    estimated: NonNegativeFloat
+    actual: NonNegativeFloat
+    low: NonNegativeFloat | None = None
+    high: NonNegativeFloat | None = None
+    lower_bound: bool = False
+
+    @property
+    def is_inside(self) -> bool | None:
+        """Whether the actual value is in the interval, or above the bound; None without either."""
+        if self.lower_bound:
+            return self.actual >= self.estimated
+        if self.low is None or self.high is None:
+            return None
+        return self.low <= self.actual <= self.high
 
 
 class QuarantineExample(Facts):
@@ -142,3 +258,46 @@ class BuildSummary(Facts):
 def from_json(text: str | bytes) -> BuildSummary:
     """Read what `to_json` wrote; CorruptDataError if it is something else."""
     return read_facts(BuildSummary, text, "a build summary")
+
+
+class Total(NamedTuple):
+    """A figure as people read it, the exact figure, and one more fact."""
+
+    name: str
+    figure: str
+    exact: str
+    more: str
+
+
+def totals(summary: BuildSummary) -> list[Total]:
+    """The totals that `summary` knows, from the sources to the outputs; then the work."""
+    more = "; ".join(filter(None, (f"{bytes_text(summary.source_bytes)} as delivered", summary.other_files)))
+    known = [Total("Source files", grouped(summary.source_files), f"{summary.source_bytes:,} bytes", more)]
+    documents_in, documents = summary.first_into("documents"), summary.last_out("documents")
+    if documents is not None and documents_in is not None:
+        more = f"{grouped(documents)} of {grouped(documents_in)}"
+        known.append(Total("Documents", count_text(documents), grouped(documents), more))
+    text_in, text = summary.first_into("text_bytes"), summary.last_out("text_bytes")
+    if text is not None and text_in is not None:
+        more = f"{share_text(text, text_in)} of {bytes_text(text_in)}"
+        known.append(Total("Text kept", bytes_text(text), f"{text:,} bytes", more))
+    tokens = summary.first_into("tokens")
+    if tokens is not None:
+        padding = f"{share_text(summary.packing.pad_tokens, summary.packing.slots)} padding" if summary.packing else ""
+        known.append(Total("Tokens", count_text(tokens), grouped(tokens), padding or "without special tokens"))
+    if summary.exports:
+        size_bytes = sum(export.size_bytes for export in summary.exports)
+        files = sum(len(export.files) for export in summary.exports)
+        more = f"{counted(files, 'file')}, {counted(len(summary.exports), 'format')}"
+        known.append(Total("Outputs", bytes_text(size_bytes), f"{size_bytes:,} bytes", more))
+    if summary.stages:
+        seconds = sum(stage.seconds for stage in summary.stages)
+        peak = max(stage.peak_rss_bytes for stage in summary.stages)
+        known.append(Total("Work", seconds_text(seconds), f"{seconds:,.3f} s", f"at most {bytes_text(peak)} memory"))
+    moved = sum(stage.wire_bytes for stage in summary.stages)
+    if moved:
+        requests = sum(stage.requests for stage in summary.stages)
+        retries = sum(stage.retries for stage in summary.stages)
+        more = requests_text(requests, retries, sum(stage.without_checksum for stage in summary.stages))
+        known.append(Total("Over the wire", bytes_text(moved), f"{moved:,} bytes", more))
+    return known

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from corpusmill.report.facts import Flow
+from corpusmill.report.facts import Flow, step_rows
 from corpusmill.report.figures import (
     bytes_text,
     count_text,
@@ -27,9 +27,7 @@ from corpusmill.report.figures import (
     share_text,
     sum_text,
 )
-from corpusmill.report.step_rows import step_rows
-from corpusmill.report.summary import BalanceCheck, BuildSummary
-from corpusmill.report.totals import totals
+from corpusmill.report.summary import BalanceCheck, BuildSummary, totals
 
 VERDICT_STYLE = {"complete": "bold green", "in progress": "bold yellow", "does not balance": "bold red"}
 LISTED_CHECKS = 12

@@ -12,8 +12,8 @@ from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.engine.work_folder.small import refresh_all
 from corpusmill.errors import CorpusmillError
 from corpusmill.report.figures import bytes_text, count_text, share_text
+from corpusmill.report.plots import trend_bars
 from corpusmill.report.shards import StepFacts
-from corpusmill.report.trend import trend_bars
 from corpusmill_airflow.folder import datasets_folder
 from corpusmill_airflow.pages import records
 from corpusmill_airflow.pages.receipts import read_steps

@@ -12,7 +12,7 @@ import orjson
 from corpusmill.decontamination.stages.benchmarks import UNIT
 from corpusmill.decontamination.stages.decontaminate import HITS
 from corpusmill.engine.build import Build
-from corpusmill.report.contamination import BenchmarkFound, ContaminationSummary, HitExample, ItemFound
+from corpusmill.report.content import BenchmarkFound, ContaminationSummary, HitExample, ItemFound
 from corpusmill.sources.stages.index import filtered_stage, text_total
 
 MOST_MET, BORDERLINE = 20, 50

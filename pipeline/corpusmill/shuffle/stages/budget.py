@@ -18,7 +18,7 @@ from corpusmill.engine.stage import Recount, Shown, Stage, whole
 from corpusmill.engine.work import Identity, Inputs, Resources, Work
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.lazy import lazily
-from corpusmill.report.budget import BudgetSummary, SourceShown
+from corpusmill.report.content import BudgetSummary, SourceShown
 
 with lazily:
     import numpy as np

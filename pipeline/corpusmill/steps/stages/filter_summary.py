@@ -8,7 +8,7 @@ import orjson
 
 from corpusmill.engine.build import Build
 from corpusmill.engine.stage import every
-from corpusmill.report.filtering import DecisionsFound, DroppedExample, FilterSummary, StepFound
+from corpusmill.report.content import DecisionsFound, DroppedExample, FilterSummary, StepFound
 from corpusmill.steps.stages.applying import GONE, GONE_BYTES, SAMPLES, dropped_by_reason
 from corpusmill.steps.stages.decided import first_unmatched
 

@@ -25,19 +25,22 @@ from corpusmill.report.content import (
     QualityMeasure,
     ShuffleSummary,
 )
-from corpusmill.report.delivered import (
+from corpusmill.report.facts import PowerHistogram, StageSummary
+from corpusmill.report.histograms import merge_histograms
+from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
+from corpusmill.report.summary import (
+    BalanceCheck,
+    BuildSummary,
     DecodedSummary,
     DestinationSummary,
     EncodedSummary,
     EstimatedFigure,
     ExportSummary,
     OutputFile,
+    QuarantineExample,
+    QuarantineFile,
     VocabularySummary,
 )
-from corpusmill.report.facts import PowerHistogram, StageSummary
-from corpusmill.report.histograms import merge_histograms
-from corpusmill.report.shards import ShardTable, StepFacts, shard_row, step_name
-from corpusmill.report.summary import BalanceCheck, BuildSummary, QuarantineExample, QuarantineFile
 from corpusmill.shuffle.quality import OrderQuality, qualities_bands
 from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import budget_summary, shown_total
