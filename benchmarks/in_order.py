@@ -32,7 +32,7 @@ def cpu_seconds() -> float:
 
 
 def ours_nanoset(source: Path, tokenizer: Path, folder: Path) -> float:
-    from corpusmill.direct.in_order.nanoset import write_nanoset
+    from corpusmill.direct.in_order.exports import write_nanoset
     from corpusmill.direct.in_order.source import Source
 
     loaded = _tokenizer(tokenizer)
@@ -43,7 +43,7 @@ def ours_nanoset(source: Path, tokenizer: Path, folder: Path) -> float:
 
 
 def ours_megatron(source: Path, tokenizer: Path, folder: Path) -> float:
-    from corpusmill.direct.in_order.megatron import write_megatron
+    from corpusmill.direct.in_order.exports import write_megatron
     from corpusmill.direct.in_order.source import Source
 
     loaded = _tokenizer(tokenizer)

@@ -92,8 +92,7 @@ def write_in_order(folder: Path) -> None:
     import zstandard
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    from corpusmill.direct.in_order.megatron import write_megatron
-    from corpusmill.direct.in_order.nanoset import write_nanoset
+    from corpusmill.direct.in_order.exports import write_megatron, write_nanoset
     from corpusmill.direct.in_order.source import Source
     from corpusmill.tokens.tokenizer import load_tokenizer
     from tests.system.corpus import make_documents

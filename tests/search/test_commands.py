@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.direct.in_order.megatron import write_megatron
-from corpusmill.direct.in_order.nanoset import write_nanoset
+from corpusmill.direct.in_order.exports import write_megatron, write_nanoset
 from corpusmill.direct.in_order.source import Source as InOrder
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.oracles import dedup, export

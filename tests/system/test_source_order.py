@@ -13,7 +13,7 @@ from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
-from corpusmill.direct.in_order.nanoset import write_nanoset
+from corpusmill.direct.in_order.exports import write_nanoset
 from corpusmill.direct.in_order.source import Source
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview

@@ -23,7 +23,7 @@ with lazily:
     from corpusmill.decontamination import items as decontamination_items
     from corpusmill.decontamination import seeds as decontamination_seeds
     from corpusmill.decontamination.stages import benchmarks as stages_benchmarks
-    from corpusmill.direct.in_order import rejected as in_order_rejected
+    from corpusmill.direct.in_order import source as in_order_source
 
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def decontaminate(
         [config_dataset.absolute_here(path) for path in read], [("--hits", str(hits.absolute()))], files=True
     )
     require_earlier(hits, "--hits", "the hits", decontamination_files.is_hits)
-    rejected = in_order_rejected.RejectedLines(
-        in_order_rejected.rejected_beside(hits.with_suffix("")), max_rejected_share
-    )
+    rejected = in_order_source.RejectedLines(in_order_source.rejected_beside(hits.with_suffix("")), max_rejected_share)
     rejected.require_own(read, "--hits")
     _require_names_of_their_own(benchmarks)
     items = [

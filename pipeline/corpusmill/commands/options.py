@@ -24,7 +24,7 @@ with lazily:
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
-    from corpusmill.direct.in_order.rejected import RejectedLines
+    from corpusmill.direct.in_order.source import RejectedLines
     from corpusmill.engine.running import RunnableBuild
     from corpusmill.tokens.tokenizer import Tokenizer
 

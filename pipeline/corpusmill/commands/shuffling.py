@@ -12,7 +12,7 @@ from corpusmill.commands.app import STEPS, command
 from corpusmill.lazy import lazily
 
 with lazily:
-    from corpusmill.direct.reshuffle import folders, lines, npy_shards, tars, token_shards
+    from corpusmill.direct.reshuffle import folders, lines, shards, tars
 
 
 SCRATCH = "scratch"
@@ -73,9 +73,9 @@ def shuffle(
     if kind == ".tar":
         shuffled, what = tars.reshuffle(files, output, **common, **given), "bodies"
     elif kind == ".npy":
-        shuffled = npy_shards.reshuffle_npy(files, output, **common, **given)
+        shuffled = shards.reshuffle_npy(files, output, **common, **given)
     else:
-        shuffled = token_shards.reshuffle_token_shards(files, output, **common, **given)
+        shuffled = shards.reshuffle_token_shards(files, output, **common, **given)
     typer.echo(f"{shuffled.records:,} records, {shuffled.data_bytes:,} bytes of {what} in {output}")
 
 

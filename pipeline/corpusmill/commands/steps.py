@@ -18,9 +18,7 @@ with lazily:
     from corpusmill.builds import dedup_alone
     from corpusmill.builds import infini_gram as builds_infini_gram
     from corpusmill.config import dataset
-    from corpusmill.direct.in_order import megatron as in_order_megatron
-    from corpusmill.direct.in_order import nanoset as in_order_nanoset
-    from corpusmill.direct.in_order import rejected as in_order_rejected
+    from corpusmill.direct.in_order import exports as in_order_exports
     from corpusmill.direct.in_order import source as in_order_source
     from corpusmill.direct.in_order import token_shards
 
@@ -130,7 +128,7 @@ def tokenize(
 ) -> None:
     """Tokenize files to token shards (ids and ends; see corpusmill/tokens/token_shard.py for a reader of ten lines)."""
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token)
-    rejected = in_order_rejected.RejectedLines(in_order_rejected.rejected_beside(output.absolute()), max_rejected_share)
+    rejected = in_order_source.RejectedLines(in_order_source.rejected_beside(output.absolute()), max_rejected_share)
     for tokenized in token_shards.tokenize_files(inputs, loaded, output, text_field, endpoint_url, rejected):
         lost = "".join(f", {counted(count, 'line')} rejected: {why}" for why, count in tokenized.rejected.items())
         typer.echo(f"{tokenized.source}: {tokenized.documents:,} documents, {tokenized.tokens:,} tokens{lost}")
@@ -169,12 +167,12 @@ def megatron(
 ) -> None:
     """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
-    rejected = in_order_rejected.rejected_beside(output)
+    rejected = in_order_source.rejected_beside(output)
     source = in_order_source.Source(
         inputs, tuple(text_field), rejected, max_rejected_share, None, endpoint_url, processes=workers or cores()
     )
     output.parent.mkdir(parents=True, exist_ok=True)
-    written = in_order_megatron.write_megatron(
+    written = in_order_exports.write_megatron(
         source,
         output,
         loaded,
@@ -215,14 +213,14 @@ def nanoset(
     source = in_order_source.Source(
         inputs,
         (text_field,),
-        output / in_order_rejected.REJECTED,
+        output / in_order_source.REJECTED,
         max_rejected_share,
         loss_ranges_field,
         endpoint_url,
         processes=workers or cores(),
     )
     output.mkdir(parents=True, exist_ok=True)
-    written = in_order_nanoset.write_nanoset(
+    written = in_order_exports.write_nanoset(
         source,
         output,
         loaded,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.direct.in_order.megatron import write_megatron
-from corpusmill.direct.in_order.nanoset import Pieces, write_nanoset
+from corpusmill.direct.in_order.exports import Pieces, write_megatron, write_nanoset
 from corpusmill.direct.in_order.source import Source, trained_tokens
 from corpusmill.documents import sequences as reader
 from corpusmill.errors import RejectedDocumentsError

@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
-from corpusmill.direct.in_order.megatron import write_megatron
-from corpusmill.direct.in_order.nanoset import write_nanoset
+from corpusmill.direct.in_order.exports import write_megatron, write_nanoset
 from corpusmill.direct.in_order.source import Source
 from corpusmill.errors import ConfigError
 from corpusmill.export import nanoset

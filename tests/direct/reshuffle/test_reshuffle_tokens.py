@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 
 from corpusmill.cli import app
 from corpusmill.direct.reshuffle.folders import ready_inputs, whole_folder
-from corpusmill.direct.reshuffle.npy_shards import reshuffle_npy
+from corpusmill.direct.reshuffle.shards import reshuffle_npy, reshuffle_token_shards
 from corpusmill.direct.reshuffle.tars import reshuffle
-from corpusmill.direct.reshuffle.token_shards import reshuffle_token_shards
 from corpusmill.export.files import INCOMPLETE
 from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
 from tests.quick import examples
@@ -149,7 +148,7 @@ def test_shuffle_only_npy_blocks_smaller_than_documents_change_nothing(tmp_path,
     files = write_npy(stream, 100, tmp_path / "in")
     actual = []
     for block in (1 << 20, 7):
-        monkeypatch.setattr("corpusmill.direct.reshuffle.npy_shards.BLOCK_TOKENS", block)
+        monkeypatch.setattr("corpusmill.direct.reshuffle.shards.BLOCK_TOKENS", block)
         reshuffle_npy(files, tmp_path / str(block), **options(tmp_path), eot_id=EOT)
         actual.append(stream_in(tmp_path / str(block)))
     assert actual[0] == actual[1]

@@ -4,12 +4,11 @@ In:  files of JSON lines, local, in a bucket or on the Hub; a tokenizer.
 Out: the files that a trainer reads, byte for byte those of the trainer's own tool with the same text and tokenizer.
 
     token_shards.py   a token shard for every file, audited as in a build
-    megatron.py       {prefix}_{key}_document.bin and .idx for every key; {prefix}_{key}_sentence where lists are
+    exports.py        {prefix}_{key}_document.bin and .idx for every key; {prefix}_{key}_sentence where lists are
                       sentences                                          (the job of tools/preprocess_data.py)
-    nanoset.py        {name_}00000_unshuffled.ds and its neighbours; 00001 ... when files have a token limit
+                      {name_}00000_unshuffled.ds and its neighbours; 00001 ... when files have a token limit
                                                                        (the job of datatrove's DocumentTokenizer)
     source.py         reads the lines, sets malformed ones aside, and encodes the rest
-    rejected.py       the file of malformed lines, and the share of them that is too many
     cores.py          parses and encodes on all cores, in the order of the source
 
 A text may be a list: each string in it is one sequence of the document. Malformed lines go to {output}.rejected.jsonl,

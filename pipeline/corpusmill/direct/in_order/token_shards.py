@@ -1,29 +1,45 @@
-"""`corpusmill tokenize`: files to token shards; no plan, no receipts, no dedup."""
+"""`corpusmill tokenize`: files to token shards, a folder each; no plan, no receipts, no dedup."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from corpusmill.builds.overlap import require_no_overlap
 from corpusmill.config import absolute_here
-from corpusmill.direct.in_order.rejected import RejectedLines, rejected_beside
+from corpusmill.direct.in_order.source import RejectedLines, rejected_beside
+from corpusmill.errors import full_device_explained
 from corpusmill.lazy import lazily
 from corpusmill.sources.copies import each_file
 from corpusmill.storage.output_folder import OutputFolder
+from corpusmill.tokens.token_shard import write_token_shard
+from corpusmill.tokens.tokenizer import Tokenizer
 
 with lazily:
     from corpusmill.documents import jsonl
-    from corpusmill.tokens import files as tokens_files
-
 
 if TYPE_CHECKING:
     from corpusmill.documents.batch import DocumentBatch
-    from corpusmill.tokens.files import TokenizedFile
-    from corpusmill.tokens.tokenizer import Tokenizer
+
+
+SUMMARY = "tokenized.json"
+SHARD_FILES = ("tokens", "ends", "source_ends", "token_shard.json", SUMMARY)
+
+
+@dataclass(frozen=True)
+class TokenizedFile:
+    """The totals of one source file; `rejected`: lines that are not in the token shard, by reason."""
+
+    source: str
+    documents: int
+    text_bytes: int
+    tokens: int
+    rejected: dict[str, int]
 
 
 def tokenize_files(
@@ -48,23 +64,52 @@ def tokenize_files(
     folder = OutputFolder(place, "tokenize")
     files = list(each_file(inputs, endpoint_url))
     names = [name for name, _ in files]
-    folder.replace(names, (f"{name}/{part}" for name in names for part in tokens_files.SHARD_FILES))
+    folder.replace(names, (f"{name}/{part}" for name in names for part in SHARD_FILES))
     rejected = rejected or RejectedLines(rejected_beside(Path(place)))
     rejected.require_own(inputs, "--output")
     with rejected.collect() as set_aside:
         for name, lines in files:
-            yield tokens_files.write_file_shard(
-                _batches(lines, name, text_field, set_aside), name, tokenizer, output / name
-            )
+            yield _write_shard(lines, name, text_field, set_aside, tokenizer, output / name)
 
 
-def _batches(
+def _write_shard(
     lines: AbstractContextManager[BinaryIO],
-    name: str,
+    source: str,
     text_field: str,
     set_aside: Callable[[DocumentBatch, int], None],
-) -> Iterator[tuple[list[bytes], dict[str, int]]]:
-    with lines as stream:
-        for batch in jsonl.read_documents(stream, source=name, text_field=text_field, id_field="id"):
-            set_aside(batch, batch.documents)
-            yield batch.texts(), dict(Counter(rejection.reason.value for rejection in batch.rejections))
+    tokenizer: Tokenizer,
+    folder: Path,
+) -> TokenizedFile:
+    """Write the token shard of one file, its summary last: a folder without tokenized.json is incomplete.
+
+    StorageFullError for a full disk; a failed run leaves no file of the shard.
+    """
+    rejected: Counter[str] = Counter()
+    documents = text_bytes = 0
+
+    def texts() -> Iterator[list[bytes]]:
+        nonlocal documents, text_bytes
+        with lines as stream:
+            for batch in jsonl.read_documents(stream, source=source, text_field=text_field, id_field="id"):
+                set_aside(batch, batch.documents)
+                rejected.update(rejection.reason.value for rejection in batch.rejections)
+                documents += batch.documents
+                contents = batch.texts()
+                text_bytes += sum(map(len, contents))
+                yield contents
+
+    next_step = "free space on that device, then run the command again"
+    with full_device_explained("tokens.disk_full: no space left for a token shard", where=folder, next_step=next_step):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / SUMMARY).unlink(missing_ok=True)
+            tokens = write_token_shard(map(tokenizer.encode, texts()), tokenizer, folder)
+            tokenized = TokenizedFile(source, documents, text_bytes, tokens, dict(sorted(rejected.items())))
+            (folder / SUMMARY).write_text(json.dumps(asdict(tokenized), indent=1, ensure_ascii=False) + "\n")
+        except BaseException:
+            for name in SHARD_FILES:
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # not empty: other files of the user are in it
+                folder.rmdir()
+            raise
+    return tokenized
