@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from corpusmill.export.batches import refuse_special_beyond
 from corpusmill.export.framing import Framing, frame
-from corpusmill.tokens.batches import LONGEST_TOKENS, document_lengths
+from corpusmill.tokens.token_shard import LONGEST_TOKENS, document_lengths
 from tests.oracles import export as oracle
 from tests.raising import raises
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corpusmill.tokens.spelling import Spelling
+from corpusmill.tokens.ranks import Spelling
 
 
 def words_of(spelling: Spelling) -> list[bytes]:

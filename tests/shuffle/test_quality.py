@@ -18,7 +18,7 @@ from corpusmill.shuffle.quality import (
     split_pieces,
     table_band,
 )
-from corpusmill.tokens.packing import ContextPlan, Packing, plan_contexts
+from corpusmill.tokens.records import ContextPlan, Packing, plan_contexts
 from tests.oracles.quality import correlation, documents_in_contexts, neighbours_and_pairs
 from tests.quick import examples
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from corpusmill.shuffle.gather import gather_cell, gather_shard
 from corpusmill.shuffle.placement import cells_needed, draw_placements
 from corpusmill.shuffle.scatter import open_scattered, scatter_records
-from corpusmill.tokens.record_shard import open_record_shard
 from corpusmill.tokens.records import context_records, document_records
-from corpusmill.tokens.token_shard import TokenShard
+from corpusmill.tokens.token_shard import TokenShard, open_record_shard
 from tests.oracles.tokens import contexts_of
 from tests.quick import examples
 

@@ -9,8 +9,8 @@ import pytest
 
 from corpusmill.shuffle.gather import gather_cell
 from corpusmill.shuffle.scatter import open_scattered, scatter_records
-from corpusmill.tokens.record_shard import open_record_shard
 from corpusmill.tokens.records import context_records, document_records
+from corpusmill.tokens.token_shard import open_record_shard
 from tests.shuffle.test_shuffle import shard_of
 
 SEEDS = 2000

@@ -316,9 +316,9 @@ def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, mo
 
 
 def test_document_that_no_export_can_hold_is_refused_by_tokenize(tmp_path: Path, monkeypatch) -> None:
-    from corpusmill.tokens import batches
+    from corpusmill.tokens import token_shard
 
-    monkeypatch.setattr(batches, "LONGEST_TOKENS", 5)
+    monkeypatch.setattr(token_shard, "LONGEST_TOKENS", 5)
     write_corpus(tmp_path / "corpus", documents=4)
     with raises("export.document_too_long", "step", "tokenize"):
         build_dataset(check_config(configuration(tmp_path), where="test"), workers=1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.tokens import fast
-from corpusmill.tokens.fast import FEW_TEXTS
+from corpusmill.tokens import engines
+from corpusmill.tokens.engines import FEW_TEXTS
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.tokens.test_fitness import digits
 from tests.tokens.vocabularies import small, written
@@ -23,12 +23,12 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
     return load_tokenizer(written(small(pre_tokenizer=digits(each=request.param == "digits")), tmp_path))
 
 
-@pytest.mark.parametrize("alone_texts", [0, fast.ALONE_TEXTS])
+@pytest.mark.parametrize("alone_texts", [0, engines.ALONE_TEXTS])
 def test_batch_of_many_texts_has_the_ids_of_each_by_itself(
     tokenizer: Tokenizer, alone_texts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast, "_alone", [0])
-    monkeypatch.setattr(fast, "ALONE_TEXTS", alone_texts)
+    monkeypatch.setattr(engines, "_alone", [0])
+    monkeypatch.setattr(engines, "ALONE_TEXTS", alone_texts)
     if alone_texts:
         monkeypatch.delitem(sys.modules, "awkward", raising=False)
     texts = [text.encode() for text in TEXTS * FEW_TEXTS]

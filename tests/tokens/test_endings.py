@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from corpusmill.tokens.neighbours import embedding_rows, stated_eot
-from corpusmill.tokens.special import ending_token
+from corpusmill.tokens.special import embedding_rows, ending_token, stated_eot
 from corpusmill.tokens.tokenizer import load_tokenizer
 from corpusmill.tokens.vocabulary import find_vocabulary
 from tests.raising import raises

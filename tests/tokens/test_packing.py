@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.inspect.lineage.stream import context_stretches
-from corpusmill.tokens.packing import Packing, plan_contexts
-from corpusmill.tokens.records import context_records
+from corpusmill.tokens.records import Packing, context_records, plan_contexts
 from corpusmill.tokens.token_shard import TokenShard
 from tests.oracles.tokens import packed
 from tests.raising import raises

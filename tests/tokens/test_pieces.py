@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from corpusmill.tokens import pieces
 from corpusmill.tokens.audit import tricky_texts
-from corpusmill.tokens.fast import FastEngine
+from corpusmill.tokens.engines import FastEngine
 from corpusmill.tokens.piece_kernels import CUT, FEW, KEPT_BYTES
 from corpusmill.tokens.pieces import PieceEngine, safe_cuts
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.tokens.decoding import token_table
-from corpusmill.tokens.ranks import read_ids, read_ranks, read_spelling, token_lengths
-from corpusmill.tokens.spelling import Spelling
+from corpusmill.tokens.ranks import Spelling, read_ids, read_ranks, read_spelling, token_lengths
 from tests.oracles.spelling import words_of
 from tests.raising import raises
 

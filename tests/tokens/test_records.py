@@ -12,10 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.kernels.runs import runs
-from corpusmill.tokens.packing import Packing
-from corpusmill.tokens.record_shard import open_record_shard, write_provenance
-from corpusmill.tokens.records import RecordsContent, context_records, document_records
-from corpusmill.tokens.token_shard import TokenShard, open_token_shard, write_token_shard
+from corpusmill.tokens.records import Packing, RecordsContent, context_records, document_records
+from corpusmill.tokens.token_shard import (
+    TokenShard,
+    open_record_shard,
+    open_token_shard,
+    write_provenance,
+    write_token_shard,
+)
 from corpusmill.tokens.tokenizer import Tokenizer
 from tests.oracles.content import records as content_records
 from tests.oracles.tokens import contexts_of, runs_of, stream_of

@@ -15,12 +15,12 @@ from tokenizers import normalizers, pre_tokenizers
 from corpusmill.tokens.characters import (
     UNASSIGNED,
     Form,
+    StringFinder,
     changing_kinds,
     cut_at_numbers,
     holding_kind,
     number_kinds,
 )
-from corpusmill.tokens.strings import StringFinder
 from tests.quick import quick
 
 SHORT = st.text("ab<é中", min_size=1, max_size=12)

@@ -16,7 +16,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.tokens.encodings import pattern_of, published_source
+from corpusmill.tokens.ranks import pattern_of, published_source
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.quick import examples
 from tests.raising import raises

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpusmill.tokens.encodings import pattern_of
+from corpusmill.tokens.ranks import pattern_of
 from corpusmill.tokens.references import BYTE_OF_CHARACTER
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.tokens.test_auto import QWEN

@@ -39,7 +39,7 @@ with lazily:
     from corpusmill.sources import survey as sources_survey
     from corpusmill.steps import chain, conditions
     from corpusmill.steps import decisions as steps_decisions
-    from corpusmill.tokens import neighbours
+    from corpusmill.tokens import special
 
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def engine_text(tokenizer: Tokenizer) -> str:
 
 
 def _missing_embeddings(config: DatasetConfig, tokenizer: Tokenizer) -> str:
-    rows = neighbours.embedding_rows(vocabulary_file(config), config.tokenizer.name)
+    rows = special.embedding_rows(vocabulary_file(config), config.tokenizer.name)
     if rows is None or rows >= tokenizer.vocabulary_size:
         return ""
     return (

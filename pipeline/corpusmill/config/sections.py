@@ -260,7 +260,7 @@ class AuditConfig(Section):
 
 
 class PackingConfig(Section):
-    """How contexts are cut from documents (corpusmill/tokens/packing.py)."""
+    """How contexts are cut from documents (corpusmill/tokens/records.py)."""
 
     stream: Literal["shard", "file"] = "shard"
     eot: Literal["after", "before", "around"] = "after"

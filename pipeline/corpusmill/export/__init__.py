@@ -1,6 +1,6 @@
 r"""Exports: four training formats, each with a writer, a reader, and a verifier that trusts neither.
 
-In: documents as batches `(tokens, ends)` (bare uint16 or uint32 ids, cumulative uint64 ends; see tokens/batches.py), or
+In: documents as batches `(tokens, ends)` (bare uint16 or uint32 ids, cumulative uint64 ends; tokens/token_shard.py), or
 contexts as 2-D arrays (records x tokens). Out: files under their final names, and counts. The files here know no stage,
 configuration, receipt or store: arrays in, files out. formats/ says, a file each, what a build does with a format, and
 stages/ has the stage.

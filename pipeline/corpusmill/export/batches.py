@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError, CorruptDataError
-from corpusmill.tokens.batches import TokenArray
+from corpusmill.tokens.token_shard import TokenArray
 
 
 def ignore_sums(_sums: NDArray[np.uint64]) -> None:

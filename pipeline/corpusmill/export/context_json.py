@@ -20,7 +20,7 @@ import orjson
 from numpy.typing import NDArray
 
 from corpusmill.kernels.compiled import kernel
-from corpusmill.tokens.batches import TokenArray
+from corpusmill.tokens.token_shard import TokenArray
 
 _OPEN, _CLOSE, _COMMA, _ZERO, _NINE = (ord(letter) for letter in "[],09")
 _LARGEST = (1 << 32) - 1

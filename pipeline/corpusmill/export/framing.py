@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.export.batches import refuse_ids_beyond, refuse_special_beyond
 from corpusmill.lazy import lazily
-from corpusmill.tokens.batches import Batch, TokenArray, document_lengths
+from corpusmill.tokens.token_shard import Batch, TokenArray, document_lengths
 
 with lazily:
     from corpusmill.kernels import content_kernels

@@ -44,7 +44,7 @@ from corpusmill.export.files import BUFFER_BYTES, fault, file_bytes, mapped, who
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from corpusmill.export.indexes import blocks, require_boundaries, require_sequences, require_size
 from corpusmill.export.scan import BLOCK_DOCUMENTS
-from corpusmill.tokens.batches import Batch, TokenArray
+from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:
     from corpusmill.kernels.content_kernels import Words

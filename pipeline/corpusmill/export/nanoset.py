@@ -34,7 +34,7 @@ from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, fr
 from corpusmill.export.indexes import require_ends, require_size
 from corpusmill.export.megatron import MegatronPart
 from corpusmill.export.scan import BLOCK_DOCUMENTS, BLOCK_TOKENS
-from corpusmill.tokens.batches import Batch, TokenArray
+from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:
     from corpusmill.kernels.content_kernels import Words

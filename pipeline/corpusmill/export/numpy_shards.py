@@ -34,7 +34,7 @@ from corpusmill.export.batches import refuse_special_beyond
 from corpusmill.export.files import fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import Framing, frame
 from corpusmill.export.scan import scan_ids
-from corpusmill.tokens.batches import Batch, TokenArray
+from corpusmill.tokens.token_shard import Batch, TokenArray
 
 HEADER_BYTES = 128
 RAW_SUFFIX = ".bin"

@@ -15,7 +15,7 @@ import numpy as np
 
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.framing import SequenceBatch
-from corpusmill.tokens.batches import Batch
+from corpusmill.tokens.token_shard import Batch
 
 BLOCK_DOCUMENTS = 1 << 12
 

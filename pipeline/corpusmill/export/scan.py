@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from corpusmill.export.files import fault
 from corpusmill.export.framing import Framing
-from corpusmill.tokens.batches import TokenArray
+from corpusmill.tokens.token_shard import TokenArray
 
 BLOCK_TOKENS = 1 << 22
 BLOCK_DOCUMENTS = 1 << 16

@@ -39,7 +39,7 @@ from corpusmill.export.files import fault, whole_file
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
 from corpusmill.kernels.content_kernels import Words, token_sums
 from corpusmill.kernels.slices import starts_of
-from corpusmill.tokens.batches import TokenArray
+from corpusmill.tokens.token_shard import TokenArray
 
 GZIP_LEVEL = 1
 GZIP_WINDOW = 31  # zlib's code for a 32 KiB window with gzip header and trailer

@@ -16,7 +16,7 @@ from corpusmill.kernels.content_kernels import Words, placed_sum, token_sums
 from corpusmill.kernels.runs import runs
 from corpusmill.kernels.slices import copy_slices, starts_of
 from corpusmill.shuffle.scatter import ScatteredCell
-from corpusmill.tokens.record_shard import write_provenance
+from corpusmill.tokens.token_shard import write_provenance
 
 BATCH_TOKENS = 1 << 19
 

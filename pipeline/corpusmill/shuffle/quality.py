@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.tokens.packing import ContextPlan
+from corpusmill.tokens.records import ContextPlan
 
 Pieces = tuple[NDArray[np.int64], NDArray[np.int64]]
 

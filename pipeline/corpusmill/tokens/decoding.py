@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from corpusmill.errors import TokenizerError
 from corpusmill.kernels.compiled import kernel
 from corpusmill.kernels.words import equal_bytes, load_byte, prefetch
+from corpusmill.tokens.ranks import Spelling
 from corpusmill.tokens.references import Reference
-from corpusmill.tokens.spelling import Spelling
 
 ENTRY_BYTES = 16
 SHORT_BYTES = ENTRY_BYTES - 1  # tokens of at most this many bytes fit in an entry: 99.7 % of English text

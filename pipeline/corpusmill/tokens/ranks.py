@@ -2,20 +2,58 @@
 
 Loading a vocabulary of 100,000 tokens into tiktoken takes 0.6 s; reading it as arrays takes 25 ms, as a dict 45. All
 functions take the file's content, not its path: the bytes used are those that were hashed.
+
+tiktoken's published encodings are read through a loader of our own: the same checks, without a network.
 """
 
 from __future__ import annotations
 
 from binascii import a2b_base64
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.errors import CorruptDataError
-from corpusmill.tokens.spelling import Spelling
+from corpusmill.errors import CorruptDataError, TokenizerError
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The bytes of a vocabulary's tokens: a list of 100,000 bytes objects takes five times as long to make as arrays.
+
+    Token i has the id `ids[i]` and the bytes `text[starts[i] : starts[i] + lengths[i]]`; the later ones hold for an
+    id that comes twice.
+
+    ids, starts, lengths  int64 (tokens,)
+    text                  uint8; may hold bytes of no token
+    """
+
+    ids: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    text: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, ids: Sequence[int], words: Sequence[bytes]) -> Spelling:
+        """The tokens with these ids and bytes."""
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        text = np.frombuffer(b"".join(words), np.uint8)
+        return cls(np.fromiter(ids, np.int64, len(ids)), np.cumsum(lengths) - lengths, lengths, text)
+
+    def and_then(self, later: Spelling) -> Spelling:
+        """These tokens and `later` ones."""
+        starts = np.concatenate([self.starts, later.starts + len(self.text)])
+
+        def joined(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(self, name), getattr(later, name)])
+
+        return Spelling(joined("ids"), starts, joined("lengths"), joined("text"))
+
 
 NEWLINE, SPACE, PAD, ZERO = b"\n =0"
 DIGITS = 9  # of an id, at most, for the fast way
@@ -120,3 +158,83 @@ def token_lengths(content: bytes, ids: NDArray[Any], *, where: Path) -> NDArray[
             "tokenizer.no_such_id: the vocabulary has no such id", where=where, got=int(ids[unknown[0]])
         )
     return counts
+
+
+class _SourceKnownError(Exception):
+    """Carries the arguments with which an encoding's constructor calls its loader."""
+
+
+@cache
+def published_source(name: str) -> tuple[str, str | None]:
+    """(address, expected sha256) of an encoding's ranks, as tiktoken's own constructor names them."""
+
+    def ranks_of(url: str, expected_hash: str | None = None) -> dict[bytes, int]:
+        raise _SourceKnownError(url, expected_hash)
+
+    try:
+        _constructed(name, ranks_of)
+    except _SourceKnownError as known:
+        url, expected = known.args
+        return url, expected
+    raise TokenizerError(f"tokenizer.no_ranks: tiktoken's {name} has no ranks", next_step="install the pinned tiktoken")
+
+
+def published_encoding(name: str, content: bytes) -> Any:
+    """The tiktoken.Encoding of a published name, its ranks those of a .tiktoken file's content."""
+    import tiktoken
+
+    return tiktoken.Encoding(**_constructed(name, lambda *_, **__: read_ranks(content)))
+
+
+def published_special_tokens(name: str) -> dict[str, int]:
+    """{token: id}, as tiktoken's own constructor names them."""
+    return dict(_constructed(name, lambda *_, **__: {})["special_tokens"])
+
+
+def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[str, int]) -> Any:
+    """A tiktoken.Encoding of a rank file's content and a split pattern (a regular expression).
+
+    Special tokens without an id are not known to a rank file, so they must be given. `path` is only for messages:
+    tiktoken's own loader would use a cache keyed by the path, and could return the file's earlier content.
+    """
+    import tiktoken
+
+    try:
+        ranks = read_ranks(content)
+    except ValueError as error:
+        raise TokenizerError(
+            "tokenizer.not_ranks: the file does not hold tiktoken's ranks",
+            where=path,
+            expected="lines of base64 and rank",
+            got=error,
+        ) from error
+    try:
+        return tiktoken.Encoding(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
+    except ValueError as error:  # a pattern that is no regular expression
+        raise TokenizerError(
+            "tokenizer.pattern_unusable: tokenizer.pattern cannot be used", where=path, got=error
+        ) from error
+
+
+def pattern_of(name: str) -> str:
+    """The split pattern of a published encoding."""
+    return str(_constructed(name, lambda *_, **__: {})["pat_str"])
+
+
+def _constructed(name: str, loader: Any) -> dict[str, Any]:
+    from tiktoken_ext import openai_public
+
+    with _loader_replaced(openai_public, loader):
+        arguments: dict[str, Any] = openai_public.ENCODING_CONSTRUCTORS[name]()
+    return arguments
+
+
+@contextmanager
+def _loader_replaced(module: Any, loader: Any) -> Iterator[None]:
+    """Let tiktoken's own constructors (patterns, special tokens, expected hashes) read through another loader."""
+    original = module.load_tiktoken_bpe
+    module.load_tiktoken_bpe = loader
+    try:
+        yield
+    finally:
+        module.load_tiktoken_bpe = original

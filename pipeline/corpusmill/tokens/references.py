@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.fitness import MARK, isolated, steps_of
-from corpusmill.tokens.ranks import read_ids, read_spelling
-from corpusmill.tokens.spelling import Spelling
+from corpusmill.tokens.ranks import Spelling, read_ids, read_spelling
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 

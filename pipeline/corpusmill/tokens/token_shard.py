@@ -1,14 +1,23 @@
-"""The token shard: written once per shard, read by everything after it. Anyone can read one with numpy alone::
+"""What holds tokens: a batch of documents, as every stage and format streams them; token shards; record shards.
 
-import json, numpy as np
-from pathlib import Path
+A batch is `(tokens, ends)`: bare document tokens (uint16 or uint32, 1-D) and the cumulative exclusive token end of each
+document within the batch (uint64).
 
-folder = Path("work/web-en/tokenize/00017-9f2c3b5a7d1e4f60")
-about = json.loads((folder / "token_shard.json").read_text())
-ends = np.fromfile(folder / "ends", "<u8")                     # tokens up to the end of each document
-tokens = np.memmap(folder / "tokens", np.dtype(about["dtype"]).newbyteorder("<"), "r")
-document = lambda i: tokens[ends[i - 1] if i else 0 : ends[i]]  # ids of document i, no special tokens
-stream = np.concatenate([np.append(document(i), about["eot_id"]) for i in range(len(ends))])
+    tokens   a a a b b        ends  3 5
+
+A token shard is written once per shard, and read by everything after it. Anyone can read one with numpy alone::
+
+    import json, numpy as np
+    from pathlib import Path
+
+    folder = Path("work/web-en/tokenize/00017-9f2c3b5a7d1e4f60")
+    about = json.loads((folder / "token_shard.json").read_text())
+    ends = np.fromfile(folder / "ends", "<u8")                     # tokens up to the end of each document
+    tokens = np.memmap(folder / "tokens", np.dtype(about["dtype"]).newbyteorder("<"), "r")
+    document = lambda i: tokens[ends[i - 1] if i else 0 : ends[i]]  # ids of document i, no special tokens
+    stream = np.concatenate([np.append(document(i), about["eot_id"]) for i in range(len(ends))])
+
+A record shard holds records next to each other, each with its provenance (see the room's docstring).
 """
 
 from __future__ import annotations
@@ -18,18 +27,96 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError, TokenizerError
-from corpusmill.tokens.packing import BOS, EOT
 
 if TYPE_CHECKING:
     from corpusmill.tokens.tokenizer import Tokenizer
 
-PADDING = "padding"
+
+TokenArray: TypeAlias = NDArray[np.integer[Any]]
+"""A 1-D array of token ids: uint16, uint32, or Megatron's int32."""
+Batch: TypeAlias = tuple[TokenArray, NDArray[np.uint64]]
+
+LONGEST_TOKENS = (1 << 31) - 2
+"""Megatron's index holds a length, EOD included, as int32. All formats share the limit: `.ds` and `.bin` of the same
+documents are the same bytes, so a document must fit both or neither.
+"""
+
+
+def document_lengths(batch: Batch, first_document: int = 0) -> NDArray[np.int64]:
+    """Tokens of each document (int64), after checking that the batch is one.
+
+    Raises CorruptDataError for a wrong dtype or shape, decreasing ends, ends that do not match the tokens, and a
+    document longer than LONGEST_TOKENS. `first_document` is the ordinal of the batch's first document, for the message.
+    """
+    tokens, ends = batch
+    if tokens.ndim != 1 or tokens.dtype not in (np.uint16, np.uint32) or ends.ndim != 1 or ends.dtype != np.uint64:
+        raise CorruptDataError(
+            "export.batch_arrays: a batch of documents has the wrong arrays",
+            where=f"the batch that begins at document {first_document}",
+            expected="1-D tokens of uint16 or uint32, 1-D ends of uint64",
+            got=f"{tokens.ndim}-D tokens of {tokens.dtype}, {ends.ndim}-D ends of {ends.dtype}",
+        )
+    reach = int(ends[-1]) if ends.size else 0
+    if reach != tokens.size or bool((ends[1:] < ends[:-1]).any()):
+        raise CorruptDataError(
+            "export.batch_ends: the ends of a batch do not describe its tokens",
+            where=f"the batch that begins at document {first_document}",
+            expected=f"non-decreasing ends that reach {tokens.size} tokens",
+            got=f"ends that reach {reach}" if reach != tokens.size else "ends that fall",
+            next_step="verify the token shard that this batch was read from",
+        )
+    lengths = ends.astype(np.int64)
+    lengths[1:] -= lengths[:-1].copy()
+    if lengths.size and int(lengths.max()) > LONGEST_TOKENS:
+        document = int(lengths.argmax())
+        raise CorruptDataError(
+            "export.document_too_long: a document is too long for an int32 length",
+            where=f"document {first_document + document}",
+            expected=f"at most {LONGEST_TOKENS} tokens and one special token",
+            got=f"{int(lengths[document])} tokens",
+            next_step="split or reject documents of that length before tokenizing",
+        )
+    return lengths
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Documents that are long enough: the minimum bytes of text and tokens of one; 0: no minimum.
+
+    A shorter one keeps its place in the token shard, without tokens, like one that deduplication emptied: ordinals are
+    the text shard's still.
+
+        ends before   5 7 7 20        minimum_tokens 3
+        ends after    5 5 5 18        the second is too short; the third had none before
+    """
+
+    minimum_bytes: int = 0
+    minimum_tokens: int = 0
+
+    def too_short(self, text_bytes: NDArray[np.uint64], tokens: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Of each document that has tokens: whether it is left out."""
+        return (tokens > 0) & ((text_bytes < self.minimum_bytes) | (tokens < self.minimum_tokens))
+
+    def apply(
+        self, tokens: NDArray[Any], ends: NDArray[np.uint64], text_bytes: NDArray[np.uint64]
+    ) -> tuple[NDArray[Any], NDArray[np.uint64], NDArray[np.bool_]]:
+        """(tokens, ends) of a batch without documents that are too short, and a mask of these."""
+        lengths = np.diff(ends, prepend=np.uint64(0))
+        short = self.too_short(text_bytes, lengths)
+        if not short.any():
+            return tokens, ends, short
+        kept = tokens[np.repeat(~short, lengths.astype(np.int64))]
+        lengths[short] = 0
+        return kept, np.cumsum(lengths, dtype=np.uint64), short
+
+
+EOT, BOS, PADDING = "EOT", "BOS", "padding"
 TOKEN_SHARD_FILES = ("token_shard.json", "tokens", "ends", "source_ends")
 TOKEN_TYPES = ("uint16", "uint32")
 
@@ -194,3 +281,72 @@ def mapped(path: Path, dtype: Any) -> NDArray[Any]:
     if path.stat().st_size == 0:
         return np.empty(0, dtype)
     return np.asarray(np.memmap(str(path), dtype, mode="r"))  # every slice of a memmap object costs 5 microseconds
+
+
+PROVENANCE = "records"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The provenance of a record shard's records.
+
+    ends: uint64[n], cumulative, exclusive; shards and ordinals: uint64[n], the origin of each.
+    """
+
+    ends: NDArray[np.uint64]
+    shards: NDArray[np.uint64]
+    ordinals: NDArray[np.uint64]
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return len(self.ends)
+
+
+@dataclass(frozen=True)
+class RecordShard(Provenance):
+    """An opened record shard; tokens: memory-mapped."""
+
+    tokens: NDArray[Any]
+
+    def slice(self, first: int, last: int) -> tuple[NDArray[Any], NDArray[np.uint64]]:
+        """Records [first, last): their tokens and their ends, counted from the slice's first token."""
+        start = self.ends[first - 1] if first else np.uint64(0)
+        stop = self.ends[last - 1] if last > first else start
+        return self.tokens[int(start) : int(stop)], self.ends[first:last] - start
+
+
+def write_provenance(
+    shards: NDArray[np.uint64],
+    ordinals: NDArray[np.uint64],
+    lengths: NDArray[np.uint64],
+    dtype: np.dtype[Any],
+    folder: Path,
+) -> None:
+    """Complete a record shard whose `tokens`, of `dtype`, are written: the provenance of its records."""
+    (folder / PROVENANCE).write_bytes(np.stack([shards, ordinals, lengths], axis=1).astype("<u8").data)
+    (folder / "record_shard.json").write_text(json.dumps({"dtype": dtype.name}) + "\n")
+
+
+def open_record_shard(folder: Path) -> RecordShard:
+    """Open a record shard; CorruptDataError if its files disagree."""
+    dtype = np.dtype(json.loads((folder / "record_shard.json").read_text())["dtype"])
+    rows = open_provenance(folder / PROVENANCE)
+    tokens = mapped(folder / "tokens", dtype.newbyteorder("<"))
+    stated = int(rows.ends[-1]) if rows.records else 0
+    if stated != len(tokens):
+        raise CorruptDataError(
+            "record_shard.files_disagree: a record shard's files disagree",
+            where=folder,
+            expected=f"{stated:,} tokens, as stated by its rows",
+            got=f"{len(tokens):,} tokens",
+            next_step="remove the folder and run again",
+        )
+    return RecordShard(rows.ends, rows.shards, rows.ordinals, tokens)
+
+
+def open_provenance(path: Path) -> Provenance:
+    """Ends and origins of the records of a record shard; `path` is the file called PROVENANCE in its folder."""
+    rows = mapped(path, "<u8").reshape(-1, 3)
+    ends = np.cumsum(rows[:, 2], dtype=np.uint64)
+    return Provenance(ends, np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1]))

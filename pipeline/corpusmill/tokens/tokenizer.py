@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
+from corpusmill.tokens.characters import StringFinder
 from corpusmill.tokens.decoding import token_table
-from corpusmill.tokens.encodings import own_encoding, pattern_of, published_encoding, published_special_tokens
-from corpusmill.tokens.engines import AUTO, READS, load_engine
-from corpusmill.tokens.fast import Engine
-from corpusmill.tokens.neighbours import stated_eot
+from corpusmill.tokens.engines import AUTO, READS, Engine, load_engine
+from corpusmill.tokens.ranks import own_encoding, pattern_of, published_encoding, published_special_tokens
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
-from corpusmill.tokens.special import choose_special_ids
-from corpusmill.tokens.strings import StringFinder
+from corpusmill.tokens.special import choose_special_ids, stated_eot
 from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary, refuse_ignored_settings
 
 if TYPE_CHECKING:
@@ -167,7 +165,7 @@ def _loaded(
 
 def _load_reference(
     name: str, file: VocabularyFile, pattern: str | None, special_tokens: dict[str, int], *, parse_special: bool
-) -> tuple[str, Reference]:
+) -> tuple[str, TiktokenReference | HuggingFaceReference]:
     """(gigatoken's name of the split pattern, or "", the reference library with the vocabulary)."""
     if file.kind == "tokenizer.json":
         return "", HuggingFaceReference(file.path, file.content, parse_special=parse_special)

@@ -23,7 +23,7 @@ from corpusmill.errors import ConfigError, TokenizerError, TransientError
 from corpusmill.lazy import lazily
 
 with lazily:
-    from corpusmill.tokens import encodings
+    from corpusmill.tokens import ranks
 
 
 # tiktoken encoding -> the name gigatoken gives its split pattern ("": it has none). Patterns, special tokens and the
@@ -151,7 +151,7 @@ def _encoding_file(name: str, file: str | None) -> tuple[Path, bytes, str | None
     """(path, content, the sha256 that tiktoken expects) of a published encoding's ranks."""
     import tiktoken.load
 
-    url, expected = encodings.published_source(name)
+    url, expected = ranks.published_source(name)
     if given := file or _installed_file(name):
         return *_given(Path(given)), expected
     cached = _tiktoken_cache(url)

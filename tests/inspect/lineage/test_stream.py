@@ -13,7 +13,7 @@ from corpusmill.inspect.lineage.stream import (
     kept_spans,
     original_spans,
 )
-from corpusmill.tokens.packing import Packing, plan_contexts
+from corpusmill.tokens.records import Packing, plan_contexts
 from tests.raising import raises
 
 Slot = tuple[int, int] | str  # (document, token of it), "EOT" or "padding"

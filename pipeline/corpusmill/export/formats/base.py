@@ -20,7 +20,7 @@ from corpusmill.tokens.stages.tokenize import Vocabulary
 with lazily:
     from corpusmill.export import framing
     from corpusmill.kernels import runs
-    from corpusmill.tokens import record_shard
+    from corpusmill.tokens import token_shard
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,7 +131,7 @@ class Format(ABC):
 def record_batches(cells: Cells, output: Output) -> Iterator[tuple[Any, Any, Any, Any]]:
     """(tokens, ends, shards, ordinals) of an output's records, about BATCH_TOKENS at a time."""
     for number, first, last in output.slices:
-        cell = record_shard.open_record_shard(cells[number].folder())
+        cell = token_shard.open_record_shard(cells[number].folder())
         for begin, end in runs.runs(cell.ends, BATCH_TOKENS, first, last):
             tokens, ends = cell.slice(begin, end)
             yield tokens, ends, cell.shards[begin:end], cell.ordinals[begin:end]

@@ -15,7 +15,7 @@ with lazily:
 
     from corpusmill.export import numpy_shards
     from corpusmill.kernels import content_kernels, runs
-    from corpusmill.tokens import record_shard
+    from corpusmill.tokens import token_shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ def _stream_pieces(cells: Cells, output: Output, ids: Vocabulary, tally: Written
     """
     written = 0
     for number, first, last in output.slices:
-        cell = record_shard.open_record_shard(cells[number].folder())
+        cell = token_shard.open_record_shard(cells[number].folder())
         stream_ends = cell.ends + np.arange(1, cell.records + 1, dtype=np.uint64)
         begin = int(np.searchsorted(stream_ends, np.uint64(first), side="right"))
         end = int(np.searchsorted(stream_ends, np.uint64(last), side="left")) + 1

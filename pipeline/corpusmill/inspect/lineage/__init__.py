@@ -9,7 +9,7 @@ Out: plain values (facts.py), and the same as text for people (render.py).
     locate_id       id                        -> the same, for every document of that id
     verify_records  a sample of all records   -> each rebuilt from its source and compared with the exported record
 
-A build writes only the provenance of each record (tokens/record_shard.py) and the ids of documents; the rest is
+A build writes only the provenance of each record (tokens/token_shard.py) and the ids of documents; the rest is
 arithmetic:
 
     file, record --layout: counts per cell--> cell, row --its row--> shard, ordinal --ends--> document, tokens

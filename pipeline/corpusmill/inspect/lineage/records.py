@@ -26,8 +26,7 @@ from corpusmill.inspect.lineage.shards import Shard, Shards
 from corpusmill.inspect.lineage.stream import Stretch, context_stretches, document_stretches, file_stretches
 from corpusmill.shuffle.stages import scatter
 from corpusmill.storage import is_local
-from corpusmill.tokens.record_shard import PROVENANCE
-from corpusmill.tokens.token_shard import mapped
+from corpusmill.tokens.token_shard import PROVENANCE, mapped
 from corpusmill.upload.stages.upload import destination_folder
 
 if TYPE_CHECKING:

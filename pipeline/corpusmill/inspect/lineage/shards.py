@@ -21,7 +21,7 @@ from corpusmill.shuffle.stages import budget
 from corpusmill.shuffle.stages.scatter import packing_of
 from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_of
 from corpusmill.sources.stages.index import final_stage
-from corpusmill.tokens.packing import plan_contexts
+from corpusmill.tokens.records import plan_contexts
 from corpusmill.tokens.token_shard import mapped, open_token_shard
 
 with lazily:
@@ -31,7 +31,7 @@ with lazily:
 if TYPE_CHECKING:
     from corpusmill.documents.text_shard import DocumentIds, TextShard
     from corpusmill.engine.build import Build
-    from corpusmill.tokens.packing import ContextPlan, Packing
+    from corpusmill.tokens.records import ContextPlan, Packing
     from corpusmill.tokens.token_shard import TokenShard
 
 

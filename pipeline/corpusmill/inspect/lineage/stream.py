@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError
 from corpusmill.inspect.lineage.facts import BOS, EOT, PADDING, Span
-from corpusmill.tokens.packing import ContextPlan, Packing
+from corpusmill.tokens.records import ContextPlan, Packing
 
 
 @dataclass(frozen=True)

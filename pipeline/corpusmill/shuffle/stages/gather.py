@@ -23,12 +23,12 @@ with lazily:
     from corpusmill.engine import recounting
     from corpusmill.shuffle import gather
     from corpusmill.shuffle import scatter as shuffle_scatter
-    from corpusmill.tokens import record_shard
+    from corpusmill.tokens import token_shard
 
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
-    from corpusmill.tokens.record_shard import Provenance
+    from corpusmill.tokens.token_shard import Provenance
 
 
 def per_cell(build: Build, kind: str, what: str) -> list[int]:
@@ -44,8 +44,8 @@ def scattered_units(build: Build, kind: str) -> list[str]:
 
 def provenance(gathered: Input) -> Provenance:
     """The ends and origins of the records of a gathered cell; kept even when its tokens were reclaimed."""
-    with gathered.opened(record_shard.PROVENANCE) as folder:
-        return record_shard.open_provenance(folder / record_shard.PROVENANCE)
+    with gathered.opened(token_shard.PROVENANCE) as folder:
+        return token_shard.open_provenance(folder / token_shard.PROVENANCE)
 
 
 def permutation_check(build: Build, kind: str) -> list[Check]:
@@ -122,7 +122,7 @@ def _flows(build: Build) -> dict[str, Flow]:
 
 def _recount(_build: Build, unit: str, folder: Path) -> Recount:
 
-    cell = record_shard.open_record_shard(folder)
+    cell = token_shard.open_record_shard(folder)
     recounting.require_ascending(folder / "records", cell.ends)
     counts = {"records": cell.records, "slots": len(cell.tokens), "bytes_read": cell.tokens.nbytes}
     places = np.arange(cell.records, dtype=np.uint64)

@@ -31,7 +31,6 @@ with lazily:
 
     from corpusmill.engine import recounting
     from corpusmill.shuffle import budget, placement, scatter
-    from corpusmill.tokens import packing as tokens_packing
     from corpusmill.tokens import records as tokens_records
     from corpusmill.tokens import token_shard
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from corpusmill.config import ExportsConfig
     from corpusmill.engine.build import Build
     from corpusmill.engine.ledger.balance import Terms
-    from corpusmill.tokens.packing import Packing
+    from corpusmill.tokens.records import Packing
 
 KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
 
@@ -105,7 +104,7 @@ def require_tokens(build: Build) -> None:
 
 def packing_of(build: Build) -> Packing:
     """How the configuration packs contexts."""
-    return tokens_packing.Packing(**build.config.packing.model_dump())
+    return tokens_records.Packing(**build.config.packing.model_dump())
 
 
 def split_unit(unit: str) -> tuple[str, int]:
@@ -174,7 +173,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         shard = shown
     if settings.packing and settings.context_tokens:
         records = tokens_records.context_records(
-            shard, settings.context_tokens, tokens_packing.Packing(**settings.packing)
+            shard, settings.context_tokens, tokens_records.Packing(**settings.packing)
         )
     else:
         records = tokens_records.document_records(shard, keep_empty=settings.empty_documents is not UNSET)

@@ -37,9 +37,7 @@ with lazily:
     from corpusmill.engine import recounting
     from corpusmill.kernels import content_kernels, runs, slices
     from corpusmill.report import histograms
-    from corpusmill.tokens import batches as tokens_batches
-    from corpusmill.tokens import decoding, neighbours, token_shard
-    from corpusmill.tokens import selection as tokens_selection
+    from corpusmill.tokens import decoding, special, token_shard
     from corpusmill.tokens import tokenizer as tokens_tokenizer
 
 
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 
     from corpusmill.documents.text_shard import SourceEntry
     from corpusmill.engine.build import Build
-    from corpusmill.tokens.selection import Selection
+    from corpusmill.tokens.token_shard import Selection
     from corpusmill.tokens.tokenizer import Tokenizer
     from corpusmill.tokens.vocabulary import VocabularyFile
 
@@ -75,7 +73,7 @@ def locked(config: DatasetConfig) -> DatasetConfig:
     lock, wanted = config.lock, config.tokenizer
     file = vocabulary_file(config)
     refuse_ignored_settings(wanted.name, file, wanted.pattern, wanted.special_tokens, wanted.revision)
-    stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else neighbours.stated_eot(file, wanted.name)
+    stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else special.stated_eot(file, wanted.name)
     now = LockConfig(tokenizer_sha256=file.sha256, tokenizer_revision=file.revision, tokenizer_eot=stated)
     if lock and lock != now:
         raise TokenizerError(
@@ -208,7 +206,7 @@ def _libraries(config: DatasetConfig) -> list[str]:
 def selection_of(minimum: dict[str, int | None] | UnsetType) -> Selection:
     """The selection of documents by minimum lengths."""
     stated = minimum or {}
-    return tokens_selection.Selection(stated.get("minimum_bytes") or 0, stated.get("minimum_tokens") or 0)
+    return token_shard.Selection(stated.get("minimum_bytes") or 0, stated.get("minimum_tokens") or 0)
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources) -> Outcome:
@@ -235,9 +233,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
             tally.counts["documents_by_reference"] += by_reference
             tally.counts["documents_special"] += int(tokenizer.special_strings.holding(texts).sum())
             decoder.compare(kept, boundaries, tokens, ends)
-            tokens_batches.document_lengths(
-                (tokens, ends), tally.documents
-            )  # refuses a document that no export can hold
+            token_shard.document_lengths((tokens, ends), tally.documents)  # refuses a document that no export can hold
             size = len(tokens)
             tokens, ends, short = selection.apply(tokens, ends, tally.text_bytes)
             if short.any():

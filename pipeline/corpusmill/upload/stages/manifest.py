@@ -57,14 +57,14 @@ with lazily:
 
     from corpusmill.export import checkpoints, manifest, sample
     from corpusmill.shuffle import quality
-    from corpusmill.tokens import packing as tokens_packing
+    from corpusmill.tokens import records as tokens_records
     from corpusmill.tokens import token_shard
 
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.shuffle.quality import OrderQuality
-    from corpusmill.tokens.record_shard import Provenance
+    from corpusmill.tokens.token_shard import Provenance
 
 QUALITY = "shuffle_quality.json"
 SAMPLE = "sample"
@@ -300,8 +300,8 @@ def _measure(inputs: Inputs, settings: Settings, kind: str) -> OrderQuality:
         assert exports.webdataset is not None
         with tokenized[shard].opened() as folder:
             tokens = shown_shard(budget, tokenized[shard].unit, token_shard.open_token_shard(folder))
-            packing, width = tokens_packing.Packing(**settings.packing), exports.webdataset.context_tokens
-            return quality.split_pieces(tokens_packing.plan_contexts(tokens.ends, width, packing, tokens.source_ends))
+            packing, width = tokens_records.Packing(**settings.packing), exports.webdataset.context_tokens
+            return quality.split_pieces(tokens_records.plan_contexts(tokens.ends, width, packing, tokens.source_ends))
 
     scattered = [step.receipt.counts for step in inputs.every("scatter") if scatter.split_unit(step.unit)[0] == kind]
     records = [counts["records"] for counts in scattered]
