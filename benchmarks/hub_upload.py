@@ -27,7 +27,7 @@ from results import write_result
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from corpusmill.fingerprint import file_digest
-from corpusmill.storage.hub_repository import HubRepository, LocalFile
+from corpusmill.storage.hub import HubRepository, LocalFile
 from corpusmill.upload.stages.hub_upload import commit_version
 from tests.hub_writing import WritableHub
 

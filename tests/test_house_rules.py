@@ -87,7 +87,7 @@ MAY_LIST_UNSORTED = {
     "upload/stages/manifest.py": "a mapping, sorted by name before it is written",
     "builds/preflight.py": "sizes are summed",
     "upload/stages/retention.py": "sizes are counted and summed",
-    "storage/walk.py": "sorted by name in the next line",
+    "storage/local.py": "sorted by name in the next line",
     "inspect/verify/receipts.py": "a mapping, sorted by name where findings are made",
 }
 # Results in the order in which they are ready; and numbers of this process or machine. builds/local.py waits for steps,

@@ -18,7 +18,7 @@ from corpusmill.documents.compression import open_decompressed
 from corpusmill.documents.cuts import Cut, Uncut
 from corpusmill.documents.frames import FIND_BYTES
 from corpusmill.documents.splitting import SEARCH_BYTES, cut_file, part_lines
-from corpusmill.storage.ranged import WINDOW_BYTES, RangedFile
+from corpusmill.storage.reading import WINDOW_BYTES, RangedFile
 
 CONTENT = st.lists(st.sampled_from([b"a", b"bc\n", b"\n", b"defgh", b"ijk\n"]), max_size=40).map(b"".join)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from corpusmill.storage import list_sources, open_location, open_store
-from corpusmill.storage.addresses import is_open_to_others, without_credentials, without_queries
+from corpusmill.storage.locations import is_open_to_others, without_credentials, without_queries
 from tests.raising import raises
 
 WITH_CREDENTIALS = [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.storage import Traffic
-from corpusmill.storage.hub_repository import HubRepository, LocalFile
+from corpusmill.storage.hub import HubRepository, LocalFile
 from corpusmill.storage.retries import retried
 from corpusmill.upload.stages.hub_upload import commit_version
 from tests.quick import quick

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.storage import list_sources, open_store, safe_relative_name
-from corpusmill.storage.addresses import natural_order
 from corpusmill.storage.listing import OtherFiles, list_all
-from corpusmill.storage.walk import glob_matches, may_match_below, walk_files
+from corpusmill.storage.local import glob_matches, may_match_below, walk_files
+from corpusmill.storage.locations import natural_order
 from tests.raising import raises
 
 ENDINGS = (".jsonl", ".jsonl.gz")

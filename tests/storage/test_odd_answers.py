@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.builds.overlap import require_no_overlap
-from corpusmill.storage import Store, Traffic, list_sources, open_store, ranged, retries
+from corpusmill.storage import Store, Traffic, list_sources, open_store, reading, retries
 from tests.faults.proxy import Answer, FaultyProxy, Harm
 from tests.gcs_front import GcsFront
 from tests.hub import COMMIT, Hub
@@ -61,8 +61,8 @@ def proxy_of(served: Served, **harm) -> FaultyProxy:
 def test_body_that_drips_is_a_transient_error_that_says_how_slow(served, monkeypatch) -> None:
     """Every byte comes long before a read times out: only the rate says that the whole will never be here."""
     monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=2, first_pause_seconds=0.0))
-    monkeypatch.setattr(ranged, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(ranged, "LEAST_BYTES_PER_SECOND", 1 << 20)
+    monkeypatch.setattr(reading, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(reading, "LEAST_BYTES_PER_SECOND", 1 << 20)
     over = threading.Event()
     with proxy_of(served) as proxy:
         store = behind(served, monkeypatch, proxy, traffic := Traffic())

@@ -15,8 +15,8 @@ from corpusmill.config import DatasetConfig, absolute
 from corpusmill.errors import ConfigError
 from corpusmill.storage import StoredFile, is_local
 from corpusmill.storage.listing import is_glob, split_glob
+from corpusmill.storage.local import EVERYTHING, glob_matches, linked_folders, may_match_below
 from corpusmill.storage.locations import resolved_locations
-from corpusmill.storage.walk import EVERYTHING, glob_matches, linked_folders, may_match_below
 
 Places = list[tuple[str, str]]
 """(configuration key or command option, folder or prefix that is written to)."""

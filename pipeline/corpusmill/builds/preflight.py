@@ -40,7 +40,7 @@ from corpusmill.lazy import lazily
 from corpusmill.report.figures import bytes_text
 from corpusmill.shuffle.stages.budget import amounts_of
 from corpusmill.storage import is_hub, is_local, open_store
-from corpusmill.storage.hub_repository import HubRepository
+from corpusmill.storage.hub import HubRepository
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
 from corpusmill.upload.stages.upload import hands_over
 

@@ -19,8 +19,8 @@ from pathlib import PurePosixPath
 from corpusmill.config import FORGOTTEN, DatasetConfig, absolute
 from corpusmill.errors import ConfigError
 from corpusmill.storage import is_local
-from corpusmill.storage.addresses import ENDPOINT_MARK
 from corpusmill.storage.listing import GLOB
+from corpusmill.storage.locations import ENDPOINT_MARK
 
 FORM_ROOTS = "CORPUSMILL_FORM_ROOTS"
 AGAINST = "dedup.against"

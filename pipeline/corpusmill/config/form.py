@@ -26,7 +26,7 @@ from corpusmill.config.base import Section
 from corpusmill.config.schedule import NAME_PATTERN
 from corpusmill.config.yaml_text import read_yaml
 from corpusmill.errors import ConfigError
-from corpusmill.storage.addresses import CREDENTIALS, ENDPOINT_MARK
+from corpusmill.storage.locations import CREDENTIALS, ENDPOINT_MARK
 
 FORM = "the trigger form"
 SETTINGS = "settings"

@@ -8,7 +8,7 @@ A Hub repository holds one dataset, whose versions are revisions, so its path do
 
 from __future__ import annotations
 
-from corpusmill.storage.addresses import is_hub
+from corpusmill.storage.locations import is_hub
 
 
 def dataset_folder(destination: str, name: str) -> str:

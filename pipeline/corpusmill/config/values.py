@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, WrapValid
 
 from corpusmill.config.epochs import parse_amount
 from corpusmill.errors import InvalidValueError
-from corpusmill.storage.addresses import without_credentials
+from corpusmill.storage.locations import without_credentials
 
 # A scheduler stores the GiB of memory of a task in 31 bits, and one stage takes ten times a shard's bytes.
 LARGEST_SIZE = 1 << 50

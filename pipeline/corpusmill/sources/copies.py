@@ -60,7 +60,7 @@ class SourceCopy:
 
     `path` is its place on this machine, of which it is the `pieces` (None: all of it); without a path it is read from
     its store, and counted in `traffic`. `checksum` is that of all pieces, as downloaded or first read; `windows` are
-    those of a file that is read from its store (storage/windows.py).
+    those of a file that is read from its store (storage/transfers.py).
     """
 
     file: SourceFile

@@ -9,7 +9,6 @@ Both hold ids, or files and lines, never a text. Times are UTC, to the second.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -18,10 +17,11 @@ from typing import Any
 
 from corpusmill.config import ForgetConfig, absolute, absolute_here
 from corpusmill.engine.ledger import locked
-from corpusmill.engine.work_folder.small import is_shared, refresh, write
+from corpusmill.engine.work_folder.small import refresh, write
 from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.steps.decisions import DECISION_ENDINGS, read_keys
 from corpusmill.storage import StoredFile, list_sources
+from corpusmill.storage.local import write_whole
 
 LOG = "forgotten.jsonl"
 LIST_ENDING = ".jsonl"
@@ -45,7 +45,7 @@ def add_requests(
         request = {"asked_by": asked_by, "asked_at": _written(now())}
         before = path.read_bytes() if path.exists() else b""
         before += b"\n" if before and not before.endswith(b"\n") else b""
-        _replace(path, before + _lines([{**dict(zip(columns, key, strict=True)), **request} for key in new]))
+        write_whole(path, before + _lines([{**dict(zip(columns, key, strict=True)), **request} for key in new]))
     return len(new)
 
 
@@ -115,7 +115,7 @@ def note_gone(
             known.add(key)
             if place not in unmatched:
                 rows.append({**row, "version": version, "gone_at": _written(now())})
-    (write if is_shared(log) else _replace)(log, before + _lines(rows))
+    write(log, before + _lines(rows))
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:
@@ -192,15 +192,6 @@ def _own_list(forget: ForgetConfig) -> Path:
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False).encode(errors="surrogatepass") + b"\n" for row in rows)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _written(seconds: float) -> str:

@@ -12,8 +12,8 @@ Invariants:
 * anything that no checksum of the store covers (a range, a page of a listing) is read twice, with the same result;
 * every later pass over a local file is checked against its XXH3-128;
 * a sent file has, at the destination, the md5 or crc32c of the local file and its sha256 as metadata;
-* the Hub gets a whole dataset in one commit (hub_repository.py), each file known there by its sha256 or git's sha1;
-* every listing of folders here follows links by one rule, and no source file is read twice (walk.py);
+* the Hub gets a whole dataset in one commit (hub.py), each file known there by its sha256 or git's sha1;
+* every listing of folders here follows links by one rule, and no source file is read twice (local.py);
 * a name never leaves its folder (no ``..``, no absolute name, no NUL);
 * every request is retried by the one policy of retries.py, and counted.
 Credentials come from each SDK's own chain and are never written.
@@ -21,16 +21,13 @@ Credentials come from each SDK's own chain and are never written.
 Price: listings hold one small object per file; a transfer holds a few parts of 8 MiB, and digests once.
 """
 
-from corpusmill.storage.addresses import is_hub
 from corpusmill.storage.checksums import Checksum, parse_checksum
 from corpusmill.storage.listing import list_sources
-from corpusmill.storage.locations import StoredFile, require_identity, safe_relative_name
-from corpusmill.storage.ranged import SeekableFile
+from corpusmill.storage.locations import StoredFile, is_hub, require_identity, safe_relative_name
+from corpusmill.storage.reading import Pieces, SeekableFile, matches_file, open_verified, pieces_checksum
 from corpusmill.storage.retries import Traffic
 from corpusmill.storage.stores import Store, is_local, open_location, open_store
-from corpusmill.storage.transfers import Wanted, digest_windows, fetch, open_once
-from corpusmill.storage.verified import Pieces, matches_file, open_verified, pieces_checksum
-from corpusmill.storage.windows import WindowedFile
+from corpusmill.storage.transfers import Wanted, WindowedFile, digest_windows, fetch, open_once
 
 __all__ = [
     "Checksum",

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import google_crc32c
 
 from corpusmill.errors import PermanentError, SourceError, VerificationError
-from corpusmill.storage.addresses import natural_order
 from corpusmill.storage.checksums import Checksum, Verifier
-from corpusmill.storage.gcs_client import TIMEOUT_SECONDS, open_client
-from corpusmill.storage.gcs_errors import explained
-from corpusmill.storage.gcs_multipart import abort_unfinished, put, send_in_parts
+from corpusmill.storage.gcs_client import TIMEOUT_SECONDS, abort_unfinished, open_client, put, send_in_parts
 from corpusmill.storage.locations import (
     StoredFile,
     changed_since_planned,
@@ -31,23 +26,27 @@ from corpusmill.storage.locations import (
     safe_relative_name,
     size_of,
 )
-from corpusmill.storage.ranged import arriving, open_remote, range_body
-from corpusmill.storage.retries import Traffic, retried
+from corpusmill.storage.reading import (
+    RemoteStore,
+    arriving,
+    changed_before_upload,
+    matches_file,
+    range_body,
+)
+from corpusmill.storage.retries import Traffic
 from corpusmill.storage.s3_multipart import PART_BYTES
-from corpusmill.storage.twice import listed_twice
-from corpusmill.storage.verified import changed_before_upload, matches_file
-
-T = TypeVar("T")
+from corpusmill.storage.sdk_errors import gcs_explained
 
 DIGEST_KEY = "sha256"
 
 
-class GcsStore:
+class GcsStore(RemoteStore):
     """``gs://bucket/prefix``; names are keys below ``prefix/``."""
 
+    explained = staticmethod(gcs_explained)
+
     def __init__(self, folder: str, *, traffic: Traffic | None = None) -> None:
-        self.folder = folder.rstrip("/")
-        self.traffic = traffic or Traffic()
+        super().__init__(folder, traffic)
         bucket, _, prefix = self.folder.removeprefix("gs://").partition("/")
         if not bucket:
             raise SourceError("gcs.no_bucket: no bucket in a GCS location", where=folder, expected="gs://bucket/prefix")
@@ -55,20 +54,7 @@ class GcsStore:
         self._prefix = f"{prefix}/" if prefix else ""
         self.client = open_client(self.folder)
 
-    def iter_files(self) -> Iterator[StoredFile]:
-        """See Store; zero-byte folder placeholders (names that end in /) are left out."""
-        return listed_twice(self._listed, self.folder)
-
-    def _listed(self) -> Iterator[StoredFile]:
-        token: str | None = None
-        while True:
-            files, token = self.call("list", self.folder, partial(self._page, token))
-            yield from files
-            if token is None:
-                return
-
     def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
-        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is malformed."""
         page = self.page({"prefix": self._prefix, **({"pageToken": token} if token else {})})
         rows = page.get("items", [])
         files = [
@@ -104,10 +90,6 @@ class GcsStore:
             raise from_http_response(answer)  # type: ignore[no-untyped-call]
         return answer
 
-    def list_files(self) -> list[StoredFile]:
-        """See Store."""
-        return sorted(self.iter_files(), key=lambda file: natural_order(file.name))
-
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
         return self._there(name, self._find(name))
@@ -138,10 +120,6 @@ class GcsStore:
         data = self.call("read", self._location(name), read)
         self.traffic.add(bytes_received=len(data))
         return data
-
-    def open(self, name: str) -> BinaryIO:
-        """See Store."""
-        return open_remote(self, name)
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: crc32c of every object, and our own sha256."""
@@ -269,10 +247,6 @@ class GcsStore:
             return blob
 
         return self.call("look up", self._location(name), look_up)
-
-    def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
-        """Make a request under the retry policy, its errors translated (gcs_errors.py)."""
-        return retried(request, where=where, traffic=self.traffic, explained=partial(explained, verb, where))
 
     def _key(self, name: str) -> str:
         return self._prefix + safe_relative_name(name, where=self.folder)

@@ -12,15 +12,15 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from corpusmill.errors import SourceError
-from corpusmill.storage.addresses import natural_order
+from corpusmill.storage.local import EVERYTHING, glob_matches, not_regular, reached_twice, walk_files
 from corpusmill.storage.locations import (
     StoredFile,
     file_keys,
+    natural_order,
     require_no_credentials,
     safe_relative_name,
 )
 from corpusmill.storage.stores import open_location, open_store
-from corpusmill.storage.walk import EVERYTHING, glob_matches, not_regular, reached_twice, walk_files
 
 GLOB = re.compile(r"[*?\[]")
 OTHERS_NAMED = 3
@@ -86,7 +86,7 @@ def list_all(
     bucket or on the Hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts; a file or an
     object of exactly that name comes first, and `[[]` means the bracket. An ending of `named` counts only if the
     path itself ends with it, as in `data/*.json.gz`: a .json file in a folder may be anything.
-    Links are followed as walk.py says. Order: natural order of the name relative to the path's folder, whatever the
+    Links are followed as local.py says. Order: natural order of the name relative to the path's folder, whatever the
     order of the paths. Names are unique and can share one folder, because writeback delivers each file under its name.
     SourceError for other names, for a file that two paths or links lead to, and if a path matches nothing.
     """

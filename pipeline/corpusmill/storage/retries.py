@@ -1,4 +1,4 @@
-"""The one retry policy for calls to stores.
+"""The one retry policy for calls to stores, and reading twice what no checksum covers.
 
     transient  a store that does not answer, resets, answers 429 or 5xx, or breaks off a body (StoreUnavailableError):
                again after a pause that doubles from 0.1 s to 20 s, at most 10 times and 120 s of pauses; the variables
@@ -9,6 +9,10 @@
 
 The SDKs' own retries are switched off, so this policy is the only one, and `Traffic` counts all retries. Jitter is a
 digest of place, process, thread and attempt, so that calls that failed together are retried at different times.
+
+Listings have no checksum, and one wrong byte in a page can lose a file, or all later pages, without a trace. Ranges of
+an object have none, either: its checksum is of the whole. So both are requested twice, and one wrong answer is noticed,
+whatever its cause; the price is twice the bytes on the wire.
 """
 
 from __future__ import annotations
@@ -16,15 +20,17 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import zip_longest
 from time import sleep
 from typing import Any, TypeVar
 
 from corpusmill.errors import ConfigError, StoreUnavailableError, VerificationError
+from corpusmill.storage.locations import StoredFile
 
 T = TypeVar("T")
 
@@ -169,3 +175,42 @@ def retried(
         paused += pause
         sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+ReadRange = Callable[[int, int], bytes]
+"""(first, last) -> the bytes [first, last), whole or an error."""
+
+
+def read_twice(read_range: ReadRange, *, where: str, traffic: Traffic) -> ReadRange:
+    """`read_range` with every range read once more, by two requests for its halves, so that no cache of the first can
+    answer.
+
+    If the bytes differ, both reads are repeated; ChecksumMismatchError if they differ again.
+    """
+
+    def once(first: int, last: int) -> bytes:
+        middle = (first + last) // 2
+        data = read_range(first, last)
+        if read_range(first, middle) + read_range(middle, last) != data:
+            raise ChecksumMismatchError(
+                "store.reads_differ: two reads of the same bytes differ",
+                where=f"{where}, bytes {first:,} to {last:,}",
+                next_step="run again; if it persists, check the network between here and the store",
+            )
+        return data
+
+    return lambda first, last: twice_if_changed(lambda: once(first, last), traffic)
+
+
+def listed_twice(listing: Callable[[], Iterator[StoredFile]], where: str) -> Iterator[StoredFile]:
+    """The files of two concurrent listings, each with its own pages; StoreUnavailableError at a difference."""
+    for first, other in zip_longest(listing(), listing()):
+        if first is None or first != other:
+            raise StoreUnavailableError(
+                "store.listings_differ: two listings of the same place differ",
+                where=where,
+                expected=first.location if first else "the end of the listing",
+                got=other.location if other else "the end of the listing",
+                next_step="wait until nobody writes there, then run again",
+            )
+        yield first

@@ -1,4 +1,4 @@
-"""Objects below a prefix of an S3 bucket (boto3). Uploads in parts are in s3_multipart.py, errors in s3_errors.py.
+"""Objects below a prefix of an S3 bucket (boto3). Uploads in parts are in s3_multipart.py.
 
 Integrity: every upload carries a digest that S3 checks, and the returned ETag is compared with the md5 of what was sent
 (if the ETag is not an md5, the object is looked up); the sha256 of the whole content is kept as metadata. Every ranged
@@ -10,68 +10,51 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any
 
 from corpusmill.errors import SourceError, VerificationError
-from corpusmill.lazy import lazily
 from corpusmill.storage import s3_multipart
-from corpusmill.storage.addresses import is_open_to_others, natural_order
 from corpusmill.storage.checksums import Checksum, etag_value
 from corpusmill.storage.locations import (
     StoredFile,
     changed_since_planned,
+    is_open_to_others,
     require_identity,
     safe_relative_name,
     size_of,
 )
-from corpusmill.storage.ranged import arriving, open_remote, range_body
-from corpusmill.storage.retries import ChecksumMismatchError, Traffic, retried
-from corpusmill.storage.s3_errors import ABSENT, DIGEST_KEY, explained, is_absent, recorded_sha256
-from corpusmill.storage.twice import listed_twice
-from corpusmill.storage.verified import changed_before_upload, matches_file
-
-with lazily:
-    from corpusmill.storage import s3_multipart
-
+from corpusmill.storage.reading import (
+    RemoteStore,
+    arriving,
+    changed_before_upload,
+    matches_file,
+    range_body,
+)
+from corpusmill.storage.retries import ChecksumMismatchError, Traffic
+from corpusmill.storage.sdk_errors import ABSENT, DIGEST_KEY, is_absent, recorded_sha256, s3_explained
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 CONNECT_SECONDS, READ_SECONDS = 10, 60
 CONNECTIONS = 16  # more than the threads of any transfer
-LARGEST_COPY_BYTES = 5 << 30  # of one CopyObject
 
 
-class S3Store:
+class S3Store(RemoteStore):
     """``s3://bucket/prefix``; names are keys below ``prefix/``."""
 
+    explained = staticmethod(s3_explained)
+
     def __init__(self, folder: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> None:
-        self.folder = folder.rstrip("/")
-        self.traffic = traffic or Traffic()
+        super().__init__(folder, traffic)
         self.bucket, _, prefix = self.folder.removeprefix("s3://").partition("/")
         if not self.bucket:
             raise SourceError("s3.no_bucket: no bucket in an S3 location", where=folder, expected="s3://bucket/prefix")
         self._prefix = f"{prefix}/" if prefix else ""
         self.client = _client(endpoint_url)
 
-    def iter_files(self) -> Iterator[StoredFile]:
-        """See Store; zero-byte folder placeholders (keys that end in /) are left out."""
-        return listed_twice(self._listed, self.folder)
-
-    def _listed(self) -> Iterator[StoredFile]:
-        token: str | None = None
-        while True:
-            files, token = self.call("list", self.folder, partial(self._page, token))
-            yield from files
-            if token is None:
-                return
-
     def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
-        """(files of a page of the listing, token of the next one). KeyError or ValueError if it is malformed."""
         listed = {"Bucket": self.bucket, "Prefix": self._prefix}
         page = self.client.list_objects_v2(**listed, **({"ContinuationToken": token} if token else {}))
         rows = page.get("Contents", [])
@@ -84,10 +67,6 @@ class S3Store:
             if not row["Key"].endswith("/")
         ]
         return files, str(page["NextContinuationToken"]) if page["IsTruncated"] else None
-
-    def list_files(self) -> list[StoredFile]:
-        """See Store."""
-        return sorted(self.iter_files(), key=lambda file: natural_order(file.name))
 
     def stat(self, name: str) -> StoredFile | None:
         """See Store."""
@@ -119,10 +98,6 @@ class S3Store:
         data = self.call("read", self.location(name), read)
         self.traffic.add(bytes_received=len(data))
         return data
-
-    def open(self, name: str) -> BinaryIO:
-        """See Store."""
-        return open_remote(self, name)
 
     def checksums(self, name: str, *, identity: str) -> tuple[Checksum, ...]:
         """See Store: our own sha256, whole-object checksums, or the ETag if it is an md5."""
@@ -258,10 +233,6 @@ class S3Store:
                 next_step="run again; if it persists, check who else writes to this prefix",
             )
 
-    def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
-        """Make a request under the retry policy, its errors translated (s3_errors.py)."""
-        return retried(request, where=where, traffic=self.traffic, explained=partial(explained, verb, where))
-
     def key(self, name: str) -> str:
         """The key of a name."""
         return self._prefix + safe_relative_name(name, where=self.folder)
@@ -315,7 +286,7 @@ def _client(endpoint_url: str | None) -> Any:
         read_timeout=READ_SECONDS,
         max_pool_connections=CONNECTIONS,
     )
-    with explained("open", endpoint_url or "s3://"):
+    with s3_explained("open", endpoint_url or "s3://"):
         session = botocore.session.Session()
         session.register_component("data_loader", _service_models())
         client = boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url, config=config)

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corpusmill.errors import StoreUnavailableError
 from corpusmill.storage.checksums import etag_value, multipart_etag
+from corpusmill.storage.reading import changed_before_upload
 from corpusmill.storage.retries import POLICY, ChecksumMismatchError
-from corpusmill.storage.s3_errors import DIGEST_KEY, UploadGoneError, is_absent, recorded_sha256
-from corpusmill.storage.verified import changed_before_upload
+from corpusmill.storage.sdk_errors import DIGEST_KEY, UploadGoneError, is_absent, recorded_sha256
 
 if TYPE_CHECKING:
     from corpusmill.storage.s3 import S3Store

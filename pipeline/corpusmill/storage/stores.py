@@ -8,11 +8,10 @@ from typing import BinaryIO, Protocol
 
 from corpusmill.errors import ConfigError
 from corpusmill.lazy import lazily
-from corpusmill.storage.addresses import is_hub
 from corpusmill.storage.checksums import Checksum
 from corpusmill.storage.hub import HubStore
 from corpusmill.storage.local import LocalStore
-from corpusmill.storage.locations import StoredFile, require_no_credentials
+from corpusmill.storage.locations import StoredFile, is_hub, require_no_credentials
 from corpusmill.storage.retries import Traffic
 from corpusmill.storage.s3 import S3Store
 

@@ -6,7 +6,11 @@ sequence they would be slower than the wire. The XXH3-128, by which later steps 
 Arrived parts are in one growing file beside its final name. A later run digests it again and resumes after it, but only
 if the store has a checksum of the whole file, so that a page that never reached the disk is noticed. A file that does
 not match the store's checksum is fetched once more from its beginning, then refused. Bytes without a checksum of the
-store, such as a part of a file, are read twice (twice.py).
+store, such as a part of a file, are read twice (retries.py).
+
+A file that is read more than once and never kept is compared with its first read: digest_windows returns the XXH3-128
+of every window of 8 MiB. A WindowedFile reads whole windows, in any order: a wrong answer is noticed before a byte of
+it is used, and requested again.
 
 Memory: PARTS_IN_FLIGHT parts of 8 MiB, and twice THREADS more if each is read twice.
 """
@@ -14,12 +18,14 @@ Memory: PARTS_IN_FLIGHT parts of 8 MiB, and twice THREADS more if each is read t
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial as bound
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -27,11 +33,9 @@ import xxhash
 
 from corpusmill.kernels import advance
 from corpusmill.storage.checksums import READ_BYTES, Checksum, Verifier, strongest
-from corpusmill.storage.ranged import RangedFile
-from corpusmill.storage.retries import ChecksumMismatchError, twice_if_changed
+from corpusmill.storage.reading import HashingFile, RangedFile, SeekableFile
+from corpusmill.storage.retries import ChecksumMismatchError, ReadRange, Traffic, read_twice, twice_if_changed
 from corpusmill.storage.stores import Store, is_local
-from corpusmill.storage.twice import ReadRange, read_twice
-from corpusmill.storage.verified import HashingFile
 
 PART_BYTES = 8 << 20
 THREADS = 4
@@ -189,3 +193,46 @@ def _parts(read: ReadRange, ranges: Ranges) -> Iterator[bytes]:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class WindowedFile(SeekableFile):
+    """`ranges` [(first, last), ...] of a file, one after another, with their digests. Holds one window."""
+
+    def __init__(
+        self,
+        read_range: ReadRange,
+        ranges: list[tuple[int, int]],
+        digests: Sequence[str],
+        *,
+        where: str,
+        traffic: Traffic,
+    ) -> None:
+        self._starts = [0, *accumulate(last - first for first, last in ranges)]
+        super().__init__(self._starts[-1])
+        self._read_range = read_range
+        self._windows = list(zip(ranges, digests, strict=True))
+        self._where, self._traffic = where, traffic
+        self._held, self._window = -1, b""
+
+    def _next(self, wanted: int) -> bytes:
+        number = bisect_right(self._starts, self._at) - 1
+        if number != self._held:
+            self._window = twice_if_changed(lambda: self._read(number), self._traffic)
+            self._held = number
+        inside = self._at - self._starts[number]
+        whole = inside == 0 and wanted >= len(self._window)
+        return self._window if whole else self._window[inside : inside + wanted]
+
+    def _read(self, number: int) -> bytes:
+        (first, last), digest = self._windows[number]
+        data = self._read_range(first, last)
+        if (got := xxhash.xxh3_128_hexdigest(data)) != digest:
+            raise ChecksumMismatchError(
+                "store.other_bytes: a store returned other bytes than on the first read",
+                where=f"{self._where}, bytes {first:,} to {last:,}",
+                expected=f"xxh3_128 {digest}",
+                got=f"xxh3_128 {got}",
+                next_step="run again; if it persists, the first read was wrong: corpusmill reprocess CONFIG"
+                " --stage download --shard N, of the shard with this file",
+            )
+        return data

@@ -15,8 +15,8 @@ from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.export.files import whole_file
 from corpusmill.shuffle.lines import Shuffled, line_batches, shuffle_records
 from corpusmill.storage.listing import OtherFiles, other_files
+from corpusmill.storage.local import not_regular, reached_twice, walk_files
 from corpusmill.storage.locations import file_keys
-from corpusmill.storage.walk import not_regular, reached_twice, walk_files
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int
 
 def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> tuple[list[str], OtherFiles | None]:
     """(files of `inputs`, files in folders that are not read): folders are searched for `endings`, through links as
-    storage/walk.py says. SourceError for a missing or empty input, a special file, or a file that is named twice.
+    storage/local.py says. SourceError for a missing or empty input, a special file, or a file that is named twice.
     """
     paths: list[str] = []
     skipped: list[str] = []

@@ -39,8 +39,9 @@ from corpusmill.engine.ledger.receipt import BLOCKS_NAME, Receipt
 from corpusmill.engine.work_folder import outputs
 from corpusmill.engine.work_folder.moved import moved
 from corpusmill.engine.work_folder.objects import GoneError
-from corpusmill.engine.work_folder.small import is_shared, write_here
+from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import CorruptDataError
+from corpusmill.storage.local import write_whole
 
 BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 16
@@ -181,7 +182,7 @@ class Blocks:
     def _fetched_digests(self, blocks: int) -> bytes:
         digests = self._read(BLOCKS_NAME, 0, blocks * DIGEST_BYTES) if blocks else b""
         make_room(self.folder, len(digests))
-        write_here(self.folder / BLOCKS_NAME, digests)
+        write_whole(self.folder / BLOCKS_NAME, digests, flush=False)
         return digests
 
     def _read(self, name: str, first: int, last: int) -> bytes:

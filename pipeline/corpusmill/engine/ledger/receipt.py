@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.fingerprint import Algorithm, file_digests, fingerprint
+from corpusmill.storage.local import write_whole
 from corpusmill.version import __version__
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for odd JSON
@@ -216,14 +217,7 @@ def write_receipt(receipt: Receipt, folder: Path, *, finished_ns: int | None = N
     `finished_ns`: the file's modification time, which states when the step finished; by default now.
     """
     path = folder / RECEIPT_NAME
-    temporary = folder / f".{RECEIPT_NAME}"
-    with temporary.open("wb") as file:
-        file.write(receipt.text())
-        file.flush()
-        os.fsync(file.fileno())
-    if finished_ns is not None:
-        os.utime(temporary, ns=(finished_ns, finished_ns))
-    temporary.replace(path)
+    write_whole(path, receipt.text(), changed_ns=finished_ns)
     return path
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from corpusmill.engine.work_folder.moved import moved
 from corpusmill.errors import PermanentError, TransientError
 from corpusmill.storage.s3 import S3Store
-from corpusmill.storage.s3_errors import is_absent
 from corpusmill.storage.s3_multipart import PART_BYTES, Unfinished, abort, content_md5, send_in_parts, unfinished
+from corpusmill.storage.sdk_errors import is_absent
 
 RANGE_BYTES = 8 << 20
 THREADS = 4

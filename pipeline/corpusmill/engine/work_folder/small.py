@@ -7,12 +7,11 @@ The copy has the store's time of change, so that ages are compared by one clock.
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from pathlib import Path
 
 from corpusmill.engine.work_folder.buckets import objects_of
 from corpusmill.engine.work_folder.objects import Objects, Small, TakenError
+from corpusmill.storage.local import write_whole
 from corpusmill.storage.mirrored import object_of
 
 
@@ -99,7 +98,7 @@ def write(path: Path, content: bytes) -> None:
     """Write a small file atomically, over any existing one."""
     there = object_of(path)
     if there is None:
-        write_here(path, content)
+        write_whole(path, content)
     else:
         bucket, key = there
         objects = objects_of(bucket)
@@ -138,21 +137,5 @@ def _take_over(path: Path, there: Small | None, objects: Objects, key: str) -> N
         path.unlink(missing_ok=True)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_here(path, there.content, changed_at=there.changed_at)
+        write_whole(path, there.content, changed_ns=round(there.changed_at * 1e9), flush=False)
     objects.tags[key] = there.tag if there else ""
-
-
-def write_here(path: Path, content: bytes, *, changed_at: float | None = None) -> None:
-    """Write a local file by atomic rename, safe with concurrent writers."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
-        new = Path(temporary.name)
-        try:
-            temporary.write(content)
-            temporary.flush()
-        except OSError:  # a full disk
-            new.unlink()
-            raise
-    new.chmod(0o644)
-    if changed_at is not None:
-        os.utime(new, (changed_at, changed_at))
-    new.replace(path)

@@ -28,7 +28,7 @@ from corpusmill.export import megatron, nanoset
 from corpusmill.export.files import file_bytes, whole_file
 from corpusmill.export.indexes import blocks
 from corpusmill.inspect.datasets.complete import require_complete, require_one_vocabulary
-from corpusmill.storage.addresses import natural_order
+from corpusmill.storage.locations import natural_order
 
 WINDOW_BYTES = 4 << 20  # mapped at once
 WRITE_BYTES = 256 << 10  # with 1 MiB and more, ext4 was measured up to four times slower

@@ -12,8 +12,7 @@ import json
 from corpusmill.errors import PermanentError, VerificationError
 from corpusmill.report.card import CROISSANT, README
 from corpusmill.storage import StoredFile, matches_file
-from corpusmill.storage.hub import HubStore, content_of
-from corpusmill.storage.hub_repository import HubRepository, LocalFile
+from corpusmill.storage.hub import HubRepository, HubStore, LocalFile, content_of
 from corpusmill.upload.stages.description import DATASET, SUMS
 
 

@@ -38,7 +38,7 @@ from corpusmill.errors import CorpusmillError, VerificationError
 from corpusmill.kernels import advance
 from corpusmill.sources.copies import count_traffic
 from corpusmill.storage import Store, Traffic, is_hub, is_local, open_store
-from corpusmill.storage.hub_repository import HubRepository, LocalFile
+from corpusmill.storage.hub import HubRepository, LocalFile
 from corpusmill.storage.local import LocalStore, explained
 from corpusmill.storage.retries import retried
 from corpusmill.upload.stages.description import DATASET
