@@ -89,9 +89,9 @@ def test_trace_imports_neither_numba_nor_a_tokenizer() -> None:
         "inspect.lineage",
         "training",
         "documents.text_shard",
-        "tokens.packing",
+        "tokens.records",
         "tokens.ranks",
-        "tokens.record_shard",
+        "tokens.token_shard",
     )
     shown = f"import sys, {', '.join(f'corpusmill.{name}' for name in modules)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True, text=True)

@@ -32,10 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.kernels.content import NOTHING, ContentSum
-from corpusmill.kernels.content_kernels import placed_sum, records_sum, token_sums
-from corpusmill.kernels.slices import copy_slices
-from corpusmill.tokens.packing_kernels import best_fit, fill_contexts
+from corpusmill.lazy import lazily
 from corpusmill.tokens.token_shard import BOS, EOT, PADDING, TokenShard
+
+with lazily:  # a trace plans contexts, and does without numba
+    from corpusmill.kernels import content_kernels, slices
+    from corpusmill.tokens import packing_kernels
+
 
 Indices = NDArray[np.int64]
 
@@ -231,7 +234,7 @@ def _best_fit(sizes: Indices, context_tokens: int) -> tuple[Indices, Indices, In
     within = np.arange(len(long)) - np.repeat(np.cumsum(whole) - whole, whole)
     items = np.flatnonzero(rest)
     order = items[np.argsort(-rest[items], kind="stable")]
-    placed, opened = best_fit(rest[order], context_tokens)
+    placed, opened = packing_kernels.best_fit(rest[order], context_tokens)
     by_context = np.argsort(placed, kind="stable")
     packed = order[by_context]
     documents = np.concatenate([long, packed])
@@ -301,7 +304,7 @@ class Records:
         tokens, starts = np.asarray(self.shard.tokens), self.shard.starts
         if self.plan is None:
             starts = starts[self.ordinals[chosen]]
-            copy_slices(tokens, starts, lengths, copied)
+            slices.copy_slices(tokens, starts, lengths, copied)
         else:
             plan = self.plan
             before, behind = (self._ids(roles) for roles in (self.packing.before, self.packing.behind))
@@ -309,7 +312,9 @@ class Records:
             contexts = self.ordinals[chosen].astype(np.int64)
             pad = self.shard.special_id(PADDING)
             ends = np.asarray(self.shard.ends)
-            fill_contexts(tokens, starts, ends, arrays, before, behind, pad, contexts, plan.context_tokens, copied)
+            packing_kernels.fill_contexts(
+                tokens, starts, ends, arrays, before, behind, pad, contexts, plan.context_tokens, copied
+            )
         return copied
 
     def content(self, chosen: NDArray[np.int64], copied: NDArray[Any], shard: int) -> RecordsContent:
@@ -317,16 +322,18 @@ class Records:
         are.
         """
         lengths, ordinals = self.lengths[chosen], self.ordinals[chosen]
-        by_record = records_sum(copied, lengths, shard, ordinals)
+        by_record = content_kernels.records_sum(copied, lengths, shard, ordinals)
         if self.plan is None:
             shown = self.shard.shown is not None
-            by_document = records_sum(copied, lengths, shard, self.shard.in_files(ordinals)) if shown else by_record
+            in_files = self.shard.in_files(ordinals)
+            by_document = content_kernels.records_sum(copied, lengths, shard, in_files) if shown else by_record
             return RecordsContent(by_record, by_document, len(copied), 0)
         plan, before, behind = self.plan, self.packing.before, self.packing.behind
         pieces, begins = plan.pieces_of(ordinals.astype(np.int64))
         tokens = plan.tokens_of(pieces, np.asarray(self.shard.ends), len(before))
-        sums = token_sums(copied, begins + tokens.skipped, tokens.sizes, tokens.firsts)
-        by_document = placed_sum(sums, shard, self.shard.in_files(plan.documents[pieces].astype(np.uint64)))
+        sums = content_kernels.token_sums(copied, begins + tokens.skipped, tokens.sizes, tokens.firsts)
+        in_files = self.shard.in_files(plan.documents[pieces].astype(np.uint64))
+        by_document = content_kernels.placed_sum(sums, shard, in_files)
         special = 0
         ahead: list[tuple[str, Indices | int]] = [(role, slot) for slot, role in enumerate(before)]
         for role, slots in (*ahead, *_behind(behind, tokens, len(before))):
@@ -344,8 +351,8 @@ class Records:
         pieces = np.arange(len(plan.documents))
         tokens = plan.tokens_of(pieces, ends, len(self.packing.before), plan.repeated_slots())
         starts = self.shard.starts[plan.documents] + tokens.firsts
-        sums = token_sums(np.asarray(self.shard.tokens), starts, tokens.sizes, tokens.firsts)
-        return placed_sum(sums, shard, self.shard.in_files(plan.documents.astype(np.uint64)))
+        sums = content_kernels.token_sums(np.asarray(self.shard.tokens), starts, tokens.sizes, tokens.firsts)
+        return content_kernels.placed_sum(sums, shard, self.shard.in_files(plan.documents.astype(np.uint64)))
 
     def _ids(self, roles: tuple[str, ...]) -> NDArray[np.int64]:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)
