@@ -18,9 +18,9 @@ READING = [
           "def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:",
           "def read_range(self, name: str, first: int, last: int, *, identity: str) -> bytes:\n"
           "        first, last = first + (first > 0), last + (first > 0)", "s3 parts"),
-    Fault("a part is read from the beginning of its file", "storage.verified",
+    Fault("a part is read from the beginning of its file", "storage.reading",
           "self._stream.seek(offset + inside)", "self._stream.seek(inside)", "parts"),
-    Fault("a checksum leaves out the last byte of each read", "storage.verified",
+    Fault("a checksum leaves out the last byte of each read", "storage.reading",
           "        while data := stream.read(READ_BYTES):\n            verifier.update(data)",
           "        while data := stream.read(READ_BYTES):\n            verifier.update(data[:-1])", "parts"),
     Fault("a shard begins with the last file of the shard before", "engine.plan",
