@@ -41,7 +41,7 @@ MECHANISMS = {
         ("corpusmill.dedup.writeback", "text_hashes"),
         ("corpusmill.dedup.writeback", "placed_sum"),
         ("corpusmill.dedup.writeback", "_texts_again"),
-        ("corpusmill.shuffle.gather", "_content"),
+        ("corpusmill.shuffle.cells", "_content"),
         ("corpusmill.tokens.records", "Records.content"),
         ("corpusmill.tokens.records", "Records.repeated_content"),
         ("corpusmill.export.framing", "Framed.token_sums"),

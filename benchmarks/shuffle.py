@@ -62,9 +62,7 @@ def write_token_shards(folder: Path, total_bytes: int) -> list[Path]:
 def ours(folder: Path) -> dict[str, object]:
     """Scatter every shard, gather every cell, in this process, one after another."""
     from corpusmill.kernels.content import NOTHING
-    from corpusmill.shuffle.gather import gather_cell
-    from corpusmill.shuffle.placement import cells_needed
-    from corpusmill.shuffle.scatter import open_scattered, scatter_records
+    from corpusmill.shuffle.cells import cells_needed, gather_cell, open_scattered, scatter_records
     from corpusmill.tokens.records import context_records
     from corpusmill.tokens.token_shard import open_token_shard
 

@@ -137,7 +137,7 @@ def measured(folder: Path, texts: list[bytes], others: list[bytes], tricky: list
 
 def encoded(tokenizer: Any, texts: list[bytes]) -> tuple[list[Any], int, float]:
     """(ids of each text, how many the reference encoded, CPU seconds)."""
-    from corpusmill.kernels.runs import runs
+    from corpusmill.kernels.slices import runs
 
     rows: list[Any] = []
     slow = 0

@@ -23,9 +23,8 @@ import numpy as np
 import orjson
 import zstandard
 
-from corpusmill.decontamination.files import entries_by_sequence
 from corpusmill.decontamination.items import Item as IndexedItem
-from corpusmill.decontamination.search import Searcher
+from corpusmill.decontamination.search import Searcher, entries_by_sequence
 from corpusmill.decontamination.seeds import build_seeds
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

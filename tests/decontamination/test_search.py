@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from corpusmill.decontamination.decide import too_little
 from corpusmill.decontamination.items import Item
-from corpusmill.decontamination.scan import met_seeds
-from corpusmill.decontamination.search import Hit, Searcher
+from corpusmill.decontamination.search import Hit, Searcher, met_seeds
 from corpusmill.decontamination.seeds import Entry, Seeds, build_seeds, open_seeds, read_entries, write_seeds
 from corpusmill.decontamination.text_words import WordFinder
 from tests.quick import examples

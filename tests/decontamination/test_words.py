@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.decontamination.characters import character_table
-from corpusmill.decontamination.text_words import WordFinder, Words
+from corpusmill.decontamination.text_words import WordFinder, Words, character_table
 from tests.oracles.decontamination import words_of
 from tests.quick import examples
 

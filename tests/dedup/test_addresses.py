@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.dedup.addresses import bytes_hash, common_prefix, common_suffix
 from corpusmill.dedup.anchors import write_anchors
 from corpusmill.dedup.ranges import align_ranges, remove_ranges_from
+from corpusmill.kernels.compiled import common_prefix, common_suffix
+from corpusmill.kernels.content_kernels import bytes_hash
 from tests.dedup.corpora import made, match_folder
 from tests.oracles.dedup import remove_ranges
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from corpusmill.dedup.addresses import bytes_hash
 from corpusmill.dedup.anchors import write_anchors
 from corpusmill.dedup.match_kernels import find_groups
-from corpusmill.kernels.content_kernels import ODD_1, ODD_2, ODD_3
+from corpusmill.kernels.content_kernels import ODD_1, ODD_2, ODD_3, bytes_hash
 from tests.dedup.corpora import made, match_folder
 
 MINIMUM_BYTES = 16  # a document of so many bytes is one window and one anchor, of two words

@@ -12,7 +12,7 @@ from typing import Any
 from corpusmill.builds.memory import needed_memory
 from corpusmill.config import check_config
 from corpusmill.dedup.stages.shared import partitions_for
-from corpusmill.shuffle.placement import cells_needed
+from corpusmill.shuffle.cells import cells_needed
 
 ROOT = Path(__file__).resolve().parents[2]
 TB, GIB = 10**12, 1 << 30

@@ -192,7 +192,7 @@ def make_small(*, grouped: bool = False) -> None:
     """Batches and blocks of a few KiB, so that no loop goes round once only; `grouped`: few export units of several
     files. No byte depends on them.
     """
-    for module in ("shuffle.scatter", "shuffle.gather", "export.formats.base", "export.formats.numpy_shards"):
+    for module in ("shuffle.cells", "export.formats.base", "export.formats.numpy_shards"):
         importlib.import_module(f"corpusmill.{module}").BATCH_TOKENS = BATCH_TOKENS
     importlib.import_module("corpusmill.engine.plan").SMALLEST_PART_BYTES = 1
     if not grouped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from corpusmill.decontamination.characters import IGNORED, MARK, fold, kind_of
+from corpusmill.decontamination.text_words import IGNORED, MARK, fold, kind_of
 
 KINDS = "OSEHANLDCM"  # other, space, newline, hyphen, apostrophe, number mark, letter, digit, character, mark
 _UNIT = "(?:LM*|DM*(?:NDM*)*)"

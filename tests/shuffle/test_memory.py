@@ -15,8 +15,8 @@ TOKENS = 40 << 20  # 160 MiB of uint32: with an interpreter of 200 MiB they woul
 GATHER = """
 import json, sys
 from pathlib import Path
-from corpusmill.shuffle.gather import gather_cell, gather_shard
-from corpusmill.shuffle.scatter import open_scattered
+from corpusmill.shuffle.cells import gather_cell, gather_shard
+from corpusmill.shuffle.cells import open_scattered
 folder, cells = Path(sys.argv[1]), int(sys.argv[2])
 
 def kibibytes():
@@ -71,8 +71,7 @@ def test_shuffle_gathering_process_stays_within_its_budget(tmp_path, order) -> N
     """The original holds as many cells as it has threads; here a process's peak, as the kernel counts it, is capped."""
     import numpy as np
 
-    from corpusmill.shuffle.placement import cells_needed
-    from corpusmill.shuffle.scatter import scatter_records
+    from corpusmill.shuffle.cells import cells_needed, scatter_records
     from corpusmill.tokens.records import context_records
     from corpusmill.tokens.token_shard import TokenShard
 

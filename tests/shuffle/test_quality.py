@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.shuffle.placement import draw_placements
+from corpusmill.shuffle.cells import draw_placements
 from corpusmill.shuffle.quality import (
     OrderMeter,
     OrderQuality,

@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.shuffle.gather import gather_cell, gather_shard
-from corpusmill.shuffle.placement import cells_needed, draw_placements
-from corpusmill.shuffle.scatter import open_scattered, scatter_records
+from corpusmill.shuffle.cells import (
+    cells_needed,
+    draw_placements,
+    gather_cell,
+    gather_shard,
+    open_scattered,
+    scatter_records,
+)
 from corpusmill.tokens.records import context_records, document_records
 from corpusmill.tokens.token_shard import TokenShard, open_record_shard
 from tests.oracles.tokens import contexts_of
@@ -74,7 +79,7 @@ def test_shuffle_contexts_every_context_once_with_its_provenance(shards, cells: 
 @given(SHARDS, st.sampled_from(["documents", "contexts"]), st.integers(1, 9))
 def test_source_order_every_shard_is_a_cell_and_keeps_its_records_and_their_digest(shards, kind, batch_tokens) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr("corpusmill.shuffle.gather.BATCH_TOKENS", batch_tokens)
+        patched.setattr("corpusmill.shuffle.cells.BATCH_TOKENS", batch_tokens)
         for number, documents in enumerate(shards):
             item, cell = Path(folder) / f"scatter-{number}", Path(folder) / f"cell-{number}"
             item.mkdir()

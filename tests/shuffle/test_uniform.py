@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpusmill.shuffle.gather import gather_cell
-from corpusmill.shuffle.scatter import open_scattered, scatter_records
+from corpusmill.shuffle.cells import gather_cell, open_scattered, scatter_records
 from corpusmill.tokens.records import context_records, document_records
 from corpusmill.tokens.token_shard import open_record_shard
 from tests.shuffle.test_shuffle import shard_of

@@ -24,7 +24,7 @@ from corpusmill.inspect.lineage import verify_records
 from corpusmill.inspect.verify import render, verify_build
 from corpusmill.report.summary import from_json
 from corpusmill.report.terminal import print_summary
-from corpusmill.shuffle.placement import cells_of
+from corpusmill.shuffle.cells import cells_of
 from corpusmill.upload.stages.summarize import summarize
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
@@ -145,7 +145,7 @@ def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch
         keys = (np.uint64(shard) << np.uint64(40)) + np.arange(records, dtype=np.uint64)
         return cells_of(keys, cells), keys
 
-    monkeypatch.setattr("corpusmill.shuffle.scatter.draw_placements", unshuffled)
+    monkeypatch.setattr("corpusmill.shuffle.cells.draw_placements", unshuffled)
     built = build(root, name="unshuffled", exports={"webdataset": {"context_tokens": 33, "contexts_per_shard": 50}})
     summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.shuffle is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -22,8 +21,8 @@ from corpusmill.engine.build import Build
 from corpusmill.export.manifest import read_manifest
 from corpusmill.export.webdataset import read_shard
 from corpusmill.report.summary import from_json
-from corpusmill.shuffle import gather
-from corpusmill.shuffle.placement import draw_placements
+from corpusmill.shuffle import cells
+from corpusmill.shuffle.cells import draw_placements
 from corpusmill.upload.stages.summarize import summarize
 from tests.oracles.cl100k import cl100k
 from tests.raising import raises
@@ -257,9 +256,9 @@ def test_webdataset_context_that_the_shuffle_changes_or_doubles_is_found_by_its_
     source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"}
     plan_receipt = plan_dataset(check_config(configuration(tmp_path, source=source), where="test"))
     run_steps(plan_receipt, "download", "scatter")
-    place = gather._place
+    place = cells._place
 
-    def damaging(cell: gather.ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[np.uint32]) -> None:
+    def damaging(cell: cells.ScatteredCell, places: NDArray[np.uint64], permuted: NDArray[np.uint32]) -> None:
         place(cell, places, permuted)
         contexts = permuted.reshape(-1, CONTEXT)
         if damage == "changed":
@@ -267,7 +266,7 @@ def test_webdataset_context_that_the_shuffle_changes_or_doubles_is_found_by_its_
         else:
             contexts[7] = contexts[8]
 
-    monkeypatch.setattr(gather, "_place", damaging)
+    monkeypatch.setattr(cells, "_place", damaging)
     run_steps(plan_receipt, "gather", "export")
     with raises("step.unbalanced", "contexts content", "it is a bug"):
         run_steps(plan_receipt, "manifest", "manifest")
@@ -313,14 +312,10 @@ def test_webdataset_steps_share_nothing_but_finished_files(built, root, tmp_path
     assert bytes_of[0] == bytes_of[1]
 
 
-@pytest.mark.parametrize(
-    ("stage", "function"), [("scatter", "scatter.scatter_records"), ("gather", "gather.gather_cell")]
-)
+@pytest.mark.parametrize(("stage", "function"), [("scatter", "scatter_records"), ("gather", "gather_cell")])
 def test_shuffle_full_disk_is_transient_and_leaves_no_receipt(tmp_path, monkeypatch, stage: str, function: str) -> None:
     """The tokens of one step go to /dev/full, whose ENOSPC is the kernel's own."""
-    module, _, name = function.partition(".")
-    imported = importlib.import_module(f"corpusmill.shuffle.{module}")
-    original = getattr(imported, name)
+    original = getattr(cells, function)
 
     def onto_a_full_disk(*arguments: Any, **named: Any) -> Any:
         folder = named.get("folder") or arguments[-1]
@@ -330,7 +325,7 @@ def test_shuffle_full_disk_is_transient_and_leaves_no_receipt(tmp_path, monkeypa
     (tmp_path / "two.jsonl").write_bytes(lines(TEXTS))
     source = {"paths": [str(tmp_path / "two.jsonl")], "text_field": "body"}
     with monkeypatch.context() as patched:
-        patched.setattr(imported, name, onto_a_full_disk)
+        patched.setattr(cells, function, onto_a_full_disk)
         with raises("step.disk_full"):
             build(tmp_path, source=source)
     assert not list((tmp_path / "work").rglob(f"{stage}/*/receipt.json"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corpusmill.kernels.runs import runs
+from corpusmill.kernels.slices import runs
 from corpusmill.tokens.records import Packing, RecordsContent, context_records, document_records
 from corpusmill.tokens.token_shard import (
     TokenShard,

@@ -19,7 +19,6 @@ with lazily:
     from corpusmill.config import dataset as config_dataset
     from corpusmill.config import reading
     from corpusmill.decontamination import decide, search
-    from corpusmill.decontamination import files as decontamination_files
     from corpusmill.decontamination import items as decontamination_items
     from corpusmill.decontamination import seeds as decontamination_seeds
     from corpusmill.decontamination.stages import benchmarks as stages_benchmarks
@@ -27,8 +26,7 @@ with lazily:
 
 
 if TYPE_CHECKING:
-    from corpusmill.decontamination.files import Benchmark
-    from corpusmill.decontamination.items import Fields
+    from corpusmill.decontamination.items import Benchmark, Fields
 
 SHOWN = 10
 
@@ -61,19 +59,19 @@ def decontaminate(
     overlap.require_no_overlap(
         [config_dataset.absolute_here(path) for path in read], [("--hits", str(hits.absolute()))], files=True
     )
-    require_earlier(hits, "--hits", "the hits", decontamination_files.is_hits)
+    require_earlier(hits, "--hits", "the hits", search.is_hits)
     rejected = in_order_source.RejectedLines(in_order_source.rejected_beside(hits.with_suffix("")), max_rejected_share)
     rejected.require_own(read, "--hits")
     _require_names_of_their_own(benchmarks)
     items = [
         item
         for benchmark in benchmarks
-        for item in decontamination_files.read_benchmark(benchmark, benchmark.files())[0]
+        for item in decontamination_items.read_benchmark(benchmark, benchmark.files())[0]
     ]
     wanted = decide.threshold_of(threshold)
     seeds, entries = decontamination_seeds.build_seeds(items, seed_words)
     undecidable = decide.undecidable_items(seeds, entries, wanted)
-    searched = decontamination_files.search_files(
+    searched = search.search_files(
         inputs,
         hits,
         search.Searcher(seeds, wanted),
@@ -111,7 +109,7 @@ def benchmarks(
     _, _, facts = stages_benchmarks.index_benchmarks(configured, files, wanted.seed_words, wanted.threshold)
     for benchmark, benchmark_files, fact in zip(configured, files, facts, strict=True):
         pinned = "pinned" if benchmark.sha256 else "not pinned"
-        commit = decontamination_files.hub_commit(benchmark_files)
+        commit = decontamination_items.hub_commit(benchmark_files)
         commit_text = f"commit {commit}, " if commit else ""
         typer.echo(
             f"{fact.name}: {fact.items:,} items of {benchmark.path}, {pinned}, {commit_text}sha256: {fact.sha256}"
@@ -119,7 +117,7 @@ def benchmarks(
         for item in fact.undecidable:
             typer.echo(f"  cannot be decided: {visible(item)}")
         if save:
-            decontamination_files.save_files(benchmark_files, save / fact.name, benchmark.endpoint_url)
+            decontamination_items.save_files(benchmark_files, save / fact.name, benchmark.endpoint_url)
             typer.echo(f"  saved as {save / fact.name}")
 
 
@@ -147,4 +145,4 @@ def _benchmark(argument: str, fields: Fields, endpoint_url: str | None) -> Bench
     name, equals, path = argument.partition("=")
     if not equals or not name or "/" in name:
         name, path = argument.rstrip("/").rpartition("/")[2].partition(".")[0] or argument, argument
-    return decontamination_files.Benchmark(name, config_dataset.absolute_here(path), fields, endpoint_url)
+    return decontamination_items.Benchmark(name, config_dataset.absolute_here(path), fields, endpoint_url)

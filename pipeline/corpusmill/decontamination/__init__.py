@@ -3,11 +3,11 @@
 In: benchmarks (JSON lines or parquet, one item per row: question, answer, passage), texts.
 Out: hits: which item, which text, from which byte to which, and how much of the item the place covers.
 
-    text --WordFinder--> words: a hash and a place each            text_words.py, characters.py
-    items --build_seeds--> runs of words, rare ones are seeds      items.py, runs.py, seeds.py
-    words --met_seeds--> the seeds in a text                       scan.py
-    those of one item --decide--> the places that cover it         cover.py, decide.py
-    all of it: Searcher (search.py); for files: search_files (files.py)
+    text --WordFinder--> words: a hash and a place each            text_words.py
+    items --build_seeds--> runs of words, rare ones are seeds      items.py, seeds.py
+    words --met_seeds--> the seeds in a text                       search.py
+    those of one item --decide--> the places that cover it         decide.py
+    all of it: Searcher; for files: search_files (search.py)
 
 A hit is decided not by the share of an item's n-grams in a text, but by how many of its words one place covers:
 line breaks, typography, markdown, hyphenation and case change no word, and a replaced word costs that word alone.

@@ -1,16 +1,22 @@
-"""Reads benchmarks from files: JSON lines or parquet, one item per row."""
+"""Benchmarks: which files they are, and their items, one per row of JSON lines or parquet."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import orjson
 
-from corpusmill.documents.compression import open_decompressed
+from corpusmill.config import absolute
+from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS, open_decompressed
 from corpusmill.documents.parquet import open_parquet, read_batches
-from corpusmill.errors import ConfigError
+from corpusmill.errors import BalanceError, ConfigError, full_device_explained
+from corpusmill.storage import StoredFile, Wanted, fetch, list_sources, open_location, open_once
 
 PARQUET = ".parquet"
 
@@ -108,3 +114,75 @@ def _lines(stream: BinaryIO, path: str) -> Iterator[Any]:
 def _table_rows(stream: BinaryIO, path: str) -> Iterator[Any]:
     for batch in read_batches(open_parquet(stream, path), path):
         yield from batch.to_pylist()
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Where a benchmark is, and which of its columns to read."""
+
+    name: str
+    path: str
+    fields: Fields
+    endpoint_url: str | None = None
+    sha256: str | None = None
+
+    def files(self) -> list[StoredFile]:
+        """Its files, in natural order of their names; SourceError if there is none."""
+        return list_sources([absolute(self.path)], SOURCE_ENDINGS, self.endpoint_url, named=tuple(NAMED_ENDINGS))
+
+
+def read_benchmark(benchmark: Benchmark, files: list[StoredFile]) -> tuple[list[Item], str]:
+    """A benchmark's items, and the sha256 of its files concatenated.
+
+    Errors as `read_items` raises them; ConfigError for a benchmark that is not the pinned one.
+    """
+    items: list[Item] = []
+    digest = hashlib.sha256()
+    for file in files:
+        store, name = open_location(file.location, endpoint_url=benchmark.endpoint_url)
+        with open_once(store, Wanted(name, file.size_bytes, file.identity)) as raw:
+            data = raw.read()
+        digest.update(data)
+        rows = [*read_items(cast(BinaryIO, io.BytesIO(data)), file.name, benchmark.name, benchmark.fields)]
+        _require_all(rows, count_rows(cast(BinaryIO, io.BytesIO(data)), file.name), file.name)
+        items += rows
+    if benchmark.sha256 not in {None, digest.hexdigest()}:
+        raise ConfigError(
+            "benchmark.changed: a benchmark differs from the one that the configuration pins",
+            where=f"{benchmark.name}: {benchmark.path}",
+            expected=f"sha256 {benchmark.sha256}",
+            got=f"sha256 {digest.hexdigest()}",
+            next_step="fetch the right one, or pin this one: corpusmill benchmarks CONFIG prints its sha256",
+        )
+    return items, digest.hexdigest()
+
+
+def save_files(files: list[StoredFile], folder: Path, endpoint_url: str | None) -> None:
+    """Fetch a benchmark's files, verified, into a folder that is a benchmark of the same sha256.
+
+    StorageFullError for a full disk; errors as `fetch` raises them.
+    """
+    with full_device_explained(
+        "benchmark.disk_full: no space left for a benchmark", where=folder, next_step="free space on that device"
+    ):
+        for file in files:
+            store, name = open_location(file.location, endpoint_url=endpoint_url)
+            path = folder / file.name
+            fetch(store, Wanted(name, file.size_bytes, file.identity), path, path.with_name(path.name + ".partial"))
+
+
+def hub_commit(files: list[StoredFile]) -> str:
+    """The commit of the Hub dataset that the files were listed in; "" for files elsewhere."""
+    named = re.match(r"hf://datasets/[^@]+@([0-9a-f]{40})/", files[0].location)
+    return named[1] if named else ""
+
+
+def _require_all(items: list[Item], rows: int, path: str) -> None:
+    if len(items) != rows:
+        raise BalanceError(
+            "benchmark.rows_lost: not every row of a benchmark became an item",
+            where=path,
+            expected=f"{rows:,} items",
+            got=f"{len(items):,}",
+            next_step="report this with the file's first lines: the program is wrong",
+        )

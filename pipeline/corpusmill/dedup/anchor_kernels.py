@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.dedup.addresses import bytes_hash, common_prefix
-from corpusmill.kernels.compiled import kernel
-from corpusmill.kernels.words import load_word
+from corpusmill.kernels.compiled import common_prefix, kernel, load_word
+from corpusmill.kernels.content_kernels import bytes_hash
 
 BUCKETS = 4096
 BUCKET_SHIFT, HASH_SHIFT = 52, 20

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.dedup.addresses import common_prefix, common_suffix
-from corpusmill.kernels.compiled import kernel
-from corpusmill.kernels.words import load_word, prefetch
+from corpusmill.kernels.compiled import common_prefix, common_suffix, kernel, load_word, prefetch
 
 _BLOCK_ITEMS = 32
 

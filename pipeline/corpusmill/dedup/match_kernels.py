@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.dedup.addresses import common_prefix
-from corpusmill.kernels.compiled import kernel
-from corpusmill.kernels.words import load_word, prefetch
+from corpusmill.kernels.compiled import common_prefix, kernel, load_word, prefetch
 
 _NUMBERED = np.uint64(1 << 63)
 _ROW = 12  # bytes of an anchor's row: hash u32, place u64

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError
-from corpusmill.kernels.compiled import kernel
+from corpusmill.kernels.compiled import kernel, load_word
 from corpusmill.kernels.slices import copy_bytes
-from corpusmill.kernels.words import load_word
 
 Ranges = NDArray[np.uint64]
 

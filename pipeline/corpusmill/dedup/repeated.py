@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.dedup.addresses import bytes_hash
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.slices import highs_of, lows_of, positions_of
 from corpusmill.kernels.compiled import kernel
+from corpusmill.kernels.content_kernels import bytes_hash
 
 LISTED = 6
 CROWDS = "crowds"

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.dedup.addresses import bytes_hash
 from corpusmill.dedup.anchors import kgram_bytes
 from corpusmill.kernels.compiled import kernel
+from corpusmill.kernels.content_kernels import bytes_hash
 
 _PARTS = 4
 

@@ -10,8 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from corpusmill.kernels.compiled import kernel
-from corpusmill.kernels.words import load_byte
+from corpusmill.kernels.compiled import kernel, load_byte
 
 STEP = 32
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from corpusmill.documents.byte_places import STEP, equal_bits, lower_bits, lowest_bit
 from corpusmill.documents.json_strings import BACKSLASH, QUOTE
-from corpusmill.kernels.compiled import inlined, kernel
+from corpusmill.kernels.compiled import equal_bytes, inlined, kernel, load_byte
 from corpusmill.kernels.slices import copy_bytes
-from corpusmill.kernels.words import equal_bytes, load_byte
 
 INSIDE_A_CHARACTER = -1
 UNPROVEN = -1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.kernels.content_kernels import records_sum
-from corpusmill.kernels.runs import runs
+from corpusmill.kernels.slices import runs
 
 BLOCK = 1 << 22  # items or bytes read at a time
 

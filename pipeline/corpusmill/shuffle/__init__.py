@@ -24,8 +24,8 @@ unchanged, batch by batch. Stages, formats and accounts are the same.
 
 budget.py decides which documents a budget shows, and how often: every showing is a separate record.
 
-quality.py measures the resulting order; lines.py is the same shuffle for lines of text, whose number is not known in
-advance; placement.py draws cells and keys; reshuffle/ reshuffles finished tars, token shards and .npy shards.
+cells.py has both stages, and quality.py measures the resulting order; lines.py is the same shuffle for lines of text,
+whose number is not known in advance.
 
 Invariants: rows per (shard, cell) summed = records gathered; the order-free digest of the records is the same before
 and after: the shuffle is a permutation.

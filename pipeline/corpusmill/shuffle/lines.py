@@ -4,7 +4,7 @@
 
 A source is read in batches, which are kept while they fit in memory; otherwise all go to 64 part files by the upper
 bits of their keys, and each part is read back and sorted, or, if it is still too large, split again by the next bits.
-As in placement.py the order is that of the keys, so it does not depend on the memory, on how the source was cut, or on
+As in cells.py the order is that of the keys, so it does not depend on the memory, on how the source was cut, or on
 the number of parts.
 
     part file   lengths[n] u64 | keys[n] u64 | bytes ... one such group per batch, behind a u64 pair (n, bytes)
@@ -29,8 +29,7 @@ from corpusmill.errors import BalanceError, CorruptDataError, full_device_explai
 from corpusmill.fingerprint import random_words
 from corpusmill.kernels.content import ContentSum
 from corpusmill.kernels.content_kernels import text_hashes
-from corpusmill.kernels.runs import runs
-from corpusmill.kernels.slices import JoinedBytes, copy_slices, starts_of
+from corpusmill.kernels.slices import JoinedBytes, copy_slices, runs, starts_of
 
 PARTS_BITS = 6
 PARTS = 1 << PARTS_BITS

@@ -7,8 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.kernels.compiled import inlined, kernel
-from corpusmill.kernels.words import load_byte
+from corpusmill.kernels.compiled import inlined, kernel, load_byte
 from corpusmill.steps.text_kernels import DOT, LETTER, NEWLINE, SPACE, character, character_table
 
 BRACKET, QUOTE, QUOTED = 0x7B, 0x22, 0x201D

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from corpusmill.kernels.compiled import inlined, kernel
-from corpusmill.kernels.words import load_byte, load_word, zero_low_bytes
+from corpusmill.kernels.compiled import inlined, kernel, load_byte, load_word, zero_low_bytes
 from corpusmill.steps.text_kernels import HIGH_BITS, LOW_BITS, MIX, NEWLINE, SPACE, START, character, hashed
 
 TOP, DUPLICATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)  # lengths of n-grams

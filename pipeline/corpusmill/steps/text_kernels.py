@@ -12,8 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.kernels.compiled import inlined, kernel
-from corpusmill.kernels.words import load_byte, load_word
+from corpusmill.kernels.compiled import inlined, kernel, load_byte, load_word
 
 SPACE, LETTER = 1, 2
 WORDS, CHARACTERS, LETTER_WORDS, STOP_WORDS, HASHES, ELLIPSES, LINES, BULLETS, ELLIPSIS_LINES = range(9)

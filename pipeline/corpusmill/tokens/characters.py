@@ -18,8 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.kernels.compiled import inlined, kernel
-from corpusmill.kernels.words import load_byte, load_word, zero_low_bytes
+from corpusmill.kernels.compiled import inlined, kernel, load_byte, load_word, zero_low_bytes
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 

@@ -27,8 +27,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from corpusmill.errors import TokenizerError
-from corpusmill.kernels.compiled import kernel
-from corpusmill.kernels.words import equal_bytes, load_byte, prefetch
+from corpusmill.kernels.compiled import equal_bytes, kernel, load_byte, prefetch
 from corpusmill.tokens.ranks import Spelling
 from corpusmill.tokens.references import Reference
 

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.kernels.compiled import inlined, kernel
-from corpusmill.kernels.words import load_byte, load_word
+from corpusmill.kernels.compiled import inlined, kernel, load_byte, load_word
 from corpusmill.tokens.characters import character_at
 from corpusmill.tokens.fitness import MOST_TOKENS
 

@@ -26,8 +26,7 @@ from corpusmill.engine.ledger.rerun import refresh_step
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.errors import StorageFullError
-from corpusmill.shuffle.gather import gather_cell
-from corpusmill.shuffle.scatter import open_scattered
+from corpusmill.shuffle.cells import gather_cell, open_scattered
 from corpusmill.storage.mirrored import address_of, cache_folder, mirror_of
 from tests.disks import enlarge, small_disk
 from tests.engine.work_folder.machines import machine, objects, work_folder

@@ -17,13 +17,12 @@ with lazily:
     import numpy as np
 
     from corpusmill.decontamination import decide, search
-    from corpusmill.decontamination import files as decontamination_files
     from corpusmill.decontamination import items as decontamination_items
     from corpusmill.decontamination import seeds as decontamination_seeds
 
 
 if TYPE_CHECKING:
-    from corpusmill.decontamination.files import Benchmark
+    from corpusmill.decontamination.items import Benchmark
     from corpusmill.decontamination.seeds import Entry, Seeds
     from corpusmill.engine.build import Build
     from corpusmill.storage import StoredFile
@@ -35,7 +34,7 @@ ROUNDING = 1e-3  # tolerance of a sequence's weight: the search sums it in anoth
 def benchmark_of(wanted: BenchmarkConfig) -> Benchmark:
     """A configured benchmark."""
     fields = decontamination_items.Fields(**wanted.fields.model_dump())
-    return decontamination_files.Benchmark(wanted.name, wanted.path, fields, wanted.endpoint_url, wanted.sha256)
+    return decontamination_items.Benchmark(wanted.name, wanted.path, fields, wanted.endpoint_url, wanted.sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def index_benchmarks(
     """Read benchmarks from their files, and index them all."""
     items, read = [], []
     for benchmark, benchmark_files in zip(benchmarks, files, strict=True):
-        of_files, sha256 = decontamination_files.read_benchmark(benchmark, benchmark_files)
+        of_files, sha256 = decontamination_items.read_benchmark(benchmark, benchmark_files)
         items += of_files
         read.append((benchmark.name, sha256, len(of_files)))
     seeds, entries = decontamination_seeds.build_seeds(items, seed_words)

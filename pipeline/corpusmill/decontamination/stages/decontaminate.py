@@ -10,6 +10,7 @@ were removed. `action: cut` removes only the passages. `annotate` and `report` l
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,20 +33,25 @@ from corpusmill.sources.stages.index import filtered_stage, require_few_rejected
 
 with lazily:
     import numpy as np
+    import orjson
 
-    from corpusmill.decontamination import decide, files, search, seeds
+    from corpusmill.decontamination import decide, search, seeds
     from corpusmill.documents import text_shard, text_shard_subset
-    from corpusmill.kernels import content_kernels, runs, slices
-    from corpusmill.report import histograms
+    from corpusmill.kernels import content_kernels, slices
+    from corpusmill.report import content, histograms
 
 
 if TYPE_CHECKING:
     from corpusmill.decontamination.search import Hit, Searcher
     from corpusmill.documents.text_shard import DocumentIds, TextShard
     from corpusmill.engine.build import Build
+    from corpusmill.report.content import ContaminationSummary, HitExample
+
 
 HITS, HIT_DOCUMENTS = "hits.jsonl", "hit_documents"
 SEARCHED_BYTES = 32 << 20
+MOST_MET, BORDERLINE = 20, 50
+EXCERPT_BYTES = 1000
 CONTAMINATED = "contaminated"  # why a line of a source file is not a document
 
 
@@ -72,11 +78,10 @@ def _identity(build: Build, shard: str) -> Settings:
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
-
     text = text_shard.open_text_shard(inputs["text"].folder())
     benchmarks = inputs["benchmarks"].folder()
     searcher = search.Searcher(seeds.open_seeds(benchmarks), decide.threshold_of(settings.threshold))
-    entries = files.entries_by_sequence(seeds.read_entries(benchmarks))
+    entries = search.entries_by_sequence(seeds.read_entries(benchmarks))
     ids = text.document_ids()
     place = places_in(inputs.source.files, text, settings.lines_before)
     passages: dict[int, list[tuple[int, int]]] = {}
@@ -114,10 +119,9 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
 
 def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]]:
     """(documents searched, their hits), in batches whose memory does not grow with the shard."""
-
     bounds = text.bounds(0, text.documents)
     advance.begin(len(text.text))
-    for first, last in runs.runs(bounds[1:], SEARCHED_BYTES):
+    for first, last in slices.runs(bounds[1:], SEARCHED_BYTES):
         hits = searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1])
         yield last - first, [replace(hit, text=first + hit.text) for hit in hits]
         slices.release_pages(text.text)
@@ -158,7 +162,7 @@ def _write_changed(
 
     hit = np.array(sorted(passages), np.int64)
     with text_shard_subset.SubsetWriter(folder, text) as subset:
-        for first, last in runs.runs(text.bounds(0, text.documents)[1:], SEARCHED_BYTES):
+        for first, last in slices.runs(text.bounds(0, text.documents)[1:], SEARCHED_BYTES):
             own = hit[np.searchsorted(hit, first) : np.searchsorted(hit, last)].tolist()
             if cut:
                 texts = {ordinal: _without(text.document_bytes(ordinal), passages[ordinal]) for ordinal in own}
@@ -271,6 +275,61 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
     content = content_kernels.texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
     counts |= {"documents_out": text.documents, "text_bytes_out": text.text_bytes}
     return Recount(counts, {"content": str(content)})
+
+
+def contamination(build: Build) -> ContaminationSummary | None:
+    """What decontamination found in all shards, for the report; None without it."""
+    wanted = build.config.decontamination
+    if wanted is None:
+        return None
+    hits: Counter[tuple[str, str]] = Counter()
+    rows = _rows(build, hits)
+    least = heapq.nsmallest(BORDERLINE, rows, key=lambda row: (row["share"], row["file"], row["line"], row["begin"]))
+    benchmarks = [
+        content.BenchmarkFound(
+            **about,
+            items_met=sum(benchmark == about["name"] for benchmark, _ in hits),
+            hits=sum(count for (benchmark, _), count in hits.items() if benchmark == about["name"]),
+        )
+        for about in build.receipt("benchmarks", UNIT).details["benchmarks"]
+    ]
+    most = sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))[:MOST_MET]
+    return content.ContaminationSummary(
+        action=wanted.action,
+        documents=text_total(build, "documents_out", filtered_stage),
+        documents_hit=build.total("decontaminate", "documents_hit"),
+        benchmarks=tuple(benchmarks),
+        most_met=tuple(content.ItemFound(benchmark=of, item=item, hits=count) for (of, item), count in most),
+        borderline=tuple(_example(row) for row in least),
+    )
+
+
+def _rows(build: Build, hits: Counter[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """Every hit; counts them in `hits`."""
+    for shard in build.units("decontaminate"):
+        with build.opened("decontaminate", shard) as folder, (folder / HITS).open("rb") as lines:
+            for row in map(orjson.loads, lines):
+                hits[row["benchmark"], row["item"]] += 1
+                yield row
+
+
+def _example(row: dict[str, Any]) -> HitExample:
+    passage = row["passage"].encode()
+    pieces, at = [], 0
+    for begin, end in (*row["covered"], (len(passage), len(passage))):
+        stop = min(end, EXCERPT_BYTES)
+        pieces += [(passage[at : min(begin, stop)], False), (passage[begin:stop], True)]
+        at = stop
+    shown = tuple((piece.decode(errors="ignore"), marked) for piece, marked in pieces if piece)
+    return content.HitExample(
+        benchmark=row["benchmark"],
+        item=row["item"],
+        source_file=row["file"],
+        line=row["line"],
+        id=row["id"],
+        share=row["share"],
+        pieces=shown,
+    )
 
 
 STAGE = Stage(

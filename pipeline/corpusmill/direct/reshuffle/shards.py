@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from corpusmill.direct.reshuffle.folders import TOKEN_SHARD, whole_folder
 from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.export.numpy_shards import open_shard, shard_sizes, write_shard
-from corpusmill.kernels.runs import runs
-from corpusmill.kernels.slices import starts_of
+from corpusmill.kernels.slices import runs, starts_of
 from corpusmill.shuffle.lines import Shuffled, shuffle_records
 from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
 

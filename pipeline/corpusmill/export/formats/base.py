@@ -19,7 +19,7 @@ from corpusmill.tokens.stages.tokenize import Vocabulary
 
 with lazily:
     from corpusmill.export import framing
-    from corpusmill.kernels import runs
+    from corpusmill.kernels import slices
     from corpusmill.tokens import token_shard
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def record_batches(cells: Cells, output: Output) -> Iterator[tuple[Any, Any, Any
     """(tokens, ends, shards, ordinals) of an output's records, about BATCH_TOKENS at a time."""
     for number, first, last in output.slices:
         cell = token_shard.open_record_shard(cells[number].folder())
-        for begin, end in runs.runs(cell.ends, BATCH_TOKENS, first, last):
+        for begin, end in slices.runs(cell.ends, BATCH_TOKENS, first, last):
             tokens, ends = cell.slice(begin, end)
             yield tokens, ends, cell.shards[begin:end], cell.ordinals[begin:end]
             advance.note_done(end - begin)

@@ -14,7 +14,7 @@ with lazily:
     import numpy as np
 
     from corpusmill.export import numpy_shards
-    from corpusmill.kernels import content_kernels, runs
+    from corpusmill.kernels import content_kernels, slices
     from corpusmill.tokens import token_shard
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _stream_pieces(cells: Cells, output: Output, ids: Vocabulary, tally: Written
         stream_ends = cell.ends + np.arange(1, cell.records + 1, dtype=np.uint64)
         begin = int(np.searchsorted(stream_ends, np.uint64(first), side="right"))
         end = int(np.searchsorted(stream_ends, np.uint64(last), side="left")) + 1
-        for low, high in runs.runs(cell.ends, BATCH_TOKENS, begin, end):
+        for low, high in slices.runs(cell.ends, BATCH_TOKENS, begin, end):
             # Documents without tokens are in the cell only if the configuration keeps them.
             batch = cell.slice(low, high)
             piece = numpy_shards.with_eot_before(batch, ids.eot_id, vocabulary_size=ids.size, keep_empty=True)

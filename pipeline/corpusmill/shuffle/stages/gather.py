@@ -21,8 +21,7 @@ with lazily:
     import numpy as np
 
     from corpusmill.engine import recounting
-    from corpusmill.shuffle import gather
-    from corpusmill.shuffle import scatter as shuffle_scatter
+    from corpusmill.shuffle import cells
     from corpusmill.tokens import token_shard
 
 
@@ -83,12 +82,10 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     cell = settings.cell
     if "shard" in inputs:
         own = inputs["shard"].blocks
-        gathered = gather.gather_shard(shuffle_scatter.open_scattered(own.folder, 0, own.open), cell, folder)
+        gathered = cells.gather_shard(cells.open_scattered(own.folder, 0, own.open), cell, folder)
     else:
         scattered = [step.blocks for step in inputs.every("shards")]
-        gathered = gather.gather_cell(
-            [shuffle_scatter.open_scattered(of.folder, cell, of.open) for of in scattered], cell, folder
-        )
+        gathered = cells.gather_cell([cells.open_scattered(of.folder, cell, of.open) for of in scattered], cell, folder)
     size = (folder / "tokens").stat().st_size
     counts = {"records": gathered.records, "slots": gathered.tokens, "bytes_read": size}
     return Outcome(counts=counts, details={"content": str(gathered.content), "places_content": str(gathered.places)})
@@ -121,7 +118,6 @@ def _flows(build: Build) -> dict[str, Flow]:
 
 
 def _recount(_build: Build, unit: str, folder: Path) -> Recount:
-
     cell = token_shard.open_record_shard(folder)
     recounting.require_ascending(folder / "records", cell.ends)
     counts = {"records": cell.records, "slots": len(cell.tokens), "bytes_read": cell.tokens.nbytes}

@@ -30,7 +30,8 @@ with lazily:
     import numpy as np
 
     from corpusmill.engine import recounting
-    from corpusmill.shuffle import budget, placement, scatter
+    from corpusmill.shuffle import budget
+    from corpusmill.shuffle import cells as shuffle_cells
     from corpusmill.tokens import records as tokens_records
     from corpusmill.tokens import token_shard
 
@@ -69,22 +70,20 @@ def cells(build: Build) -> int:
 
 
 def _cells(build: Build) -> int:
-
     if in_source_order(build):
         return len(build.units("tokenize"))
     if build.config.shuffle.cells is not None:
         return build.config.shuffle.cells
     width = np.dtype(vocabulary(build).dtype).itemsize
     tokens, documents = shown_total(build, "tokens"), shown_total(build, "documents_out")
-    return placement.cells_needed(tokens * width, documents, build.config.shuffle.memory)
+    return shuffle_cells.cells_needed(tokens * width, documents, build.config.shuffle.memory)
 
 
 def cells_of_records(build: Build, kind: str, shard: int, records: int) -> NDArray[np.uint32]:
     """The cell of the records 0, 1, 2, ... of a shard, drawn again."""
-
     if in_source_order(build):
         return np.full(records, shard, np.uint32)
-    return placement.draw_placements(build.config.shuffle.seed, kind, shard, records, cells(build))[0]
+    return shuffle_cells.draw_placements(build.config.shuffle.seed, kind, shard, records, cells(build))[0]
 
 
 def require_tokens(build: Build) -> None:
@@ -177,7 +176,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         )
     else:
         records = tokens_records.document_records(shard, keep_empty=settings.empty_documents is not UNSET)
-    written = scatter.scatter_records(
+    written = shuffle_cells.scatter_records(
         records, seed=seed, kind=settings.kind, shard=settings.shard, cells=settings.cells or 1, folder=folder
     )
     counts = {

@@ -27,7 +27,7 @@ with lazily:
     from corpusmill.documents import quarantine as documents_quarantine
     from corpusmill.documents import text_shard
     from corpusmill.engine import recounting
-    from corpusmill.kernels import content_kernels, runs
+    from corpusmill.kernels import content_kernels, slices
     from corpusmill.report import histograms
 
 
@@ -263,7 +263,7 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
         )
     counts["documents_empty"] = int((np.diff(bounds) == 1).sum())
     content = ContentSum()
-    for first, last in runs.runs(bounds[1:], recounting.BLOCK):
+    for first, last in slices.runs(bounds[1:], recounting.BLOCK):
         content += content_kernels.texts_sum(text.text, bounds[first : last + 1], 1, int(unit), first)
     return Recount(counts, {"content": str(content)})
 

@@ -25,7 +25,7 @@ with lazily:
     import numpy as np
 
     from corpusmill.documents import text_shard, text_shard_subset
-    from corpusmill.kernels import content_kernels, runs, slices
+    from corpusmill.kernels import content_kernels, slices
     from corpusmill.report import histograms
     from corpusmill.steps import answers
     from corpusmill.steps import chain as steps_chain
@@ -135,7 +135,7 @@ class AppliedSteps:
         with text_shard_subset.SubsetWriter(folder, self._text) as subset, dropped, attributed, samples:
             bounds = self._text.bounds(0, self._text.documents)
             advance.begin(len(self._text.text))
-            for number, (first, last) in enumerate(runs.runs(bounds[1:], steps_chain.BATCH_BYTES)):
+            for number, (first, last) in enumerate(slices.runs(bounds[1:], steps_chain.BATCH_BYTES)):
                 advance.note(int(bounds[last] - bounds[first]))
                 batch = read(self._ids, first, last)
                 asked = [

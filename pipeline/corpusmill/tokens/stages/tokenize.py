@@ -35,7 +35,7 @@ with lazily:
     from corpusmill.dedup import ranges as dedup_ranges
     from corpusmill.documents import text_shard
     from corpusmill.engine import recounting
-    from corpusmill.kernels import content_kernels, runs, slices
+    from corpusmill.kernels import content_kernels, slices
     from corpusmill.report import histograms
     from corpusmill.tokens import decoding, special, token_shard
     from corpusmill.tokens import tokenizer as tokens_tokenizer
@@ -216,7 +216,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
     ranges = dedup_ranges.read_ranges(inputs["cuts"].folder() / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
     selection = selection_of(settings.selection)
     bounds = text.bounds(0, text.documents)
-    batches = list(runs.runs(bounds[1:], resources.batch_bytes))
+    batches = list(slices.runs(bounds[1:], resources.batch_bytes))
     tokenizer = identified_tokenizer(settings.tokenizer, settings.lock, resources)
     decoder = decoding.Decoder(tokenizer.reference, tokenizer.table)
     advance.begin(len(text.text))

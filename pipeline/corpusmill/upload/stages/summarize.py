@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from corpusmill.decontamination.stages.contamination import contamination
+from corpusmill.decontamination.stages.decontaminate import contamination
 from corpusmill.dedup.stages.duplicates import duplicates
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import last_estimate
