@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.inspect.verify import content as independent
+from corpusmill.inspect.verify import exports as independent
 from corpusmill.kernels.content import NOTHING, ContentSum, add_up
 from corpusmill.kernels.content_kernels import placed_sum, records_sum, text_hashes, texts_sum, token_sums
 from tests.oracles import content as oracle

@@ -24,7 +24,7 @@ from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.inspect.lineage import locate
 from corpusmill.inspect.lineage.facts import DroppedLine
 from corpusmill.inspect.verify import render, verify_build
-from corpusmill.inspect.verify.forgotten import IN_SPITE
+from corpusmill.inspect.verify.destinations import IN_SPITE
 from corpusmill.steps.stages import filter as filter_stage
 from corpusmill.steps.takedowns import LOG, read_log, read_requests
 from corpusmill.tokens.stages.tokenize import configured_tokenizer

@@ -14,7 +14,7 @@ from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
 from corpusmill.inspect.verify.exports import verify_outputs
-from corpusmill.inspect.verify.steps import StepFolder
+from corpusmill.inspect.verify.receipts import StepFolder
 from corpusmill.inspect.verify.verification import open_steps, verify_step
 from tests.system.corpus import configuration, reused, write_corpus
 

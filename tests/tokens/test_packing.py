@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.inspect.lineage.stream import context_stretches
+from corpusmill.inspect.lineage.shards import context_stretches
 from corpusmill.tokens.records import Packing, context_records, plan_contexts
 from corpusmill.tokens.token_shard import TokenShard
 from tests.oracles.tokens import packed

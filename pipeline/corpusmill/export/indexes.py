@@ -7,7 +7,7 @@
     size        of the token file: what the index adds up to
 
 Every check raises VerificationError with the file and the byte of the first fault. An index of another file passes if
-it adds up to the same tokens: only a checksum tells those apart (inspect/datasets/complete.py).
+it adds up to the same tokens: only a checksum tells those apart (inspect/datasets/dataset.py).
 
 Price: 5 ns a document for Megatron and 1 ns for Nanoset once the index is in memory, a hundredth of the time of copying
 documents of 1,000 tokens; memory is a block.

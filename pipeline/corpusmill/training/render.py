@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from corpusmill.errors import inline
-from corpusmill.inspect.lineage.facts import Piece
-from corpusmill.inspect.lineage.render import PART_COLUMNS, number_of, part_row, table
+from corpusmill.inspect.lineage.facts import PART_COLUMNS, Piece, number_of, part_row, table
 from corpusmill.training.sample import SampleTrace
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from corpusmill.inspect.verify import verify_build
-from corpusmill.inspect.verify.forgotten import IN_SPITE, UNKNOWN
+from corpusmill.inspect.verify.destinations import IN_SPITE, UNKNOWN
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
 from corpusmill.upload.stages.versions import latest_version
 from tests.builds.forgetting.test_purge import MINE

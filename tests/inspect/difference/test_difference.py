@@ -21,8 +21,7 @@ from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.inspect.difference import compare_versions, render_difference, render_difference_page
 from corpusmill.inspect.difference.compare import differing
-from corpusmill.inspect.difference.documents import ROW
-from corpusmill.inspect.difference.matching import OUTCOMES, match
+from corpusmill.inspect.difference.documents import OUTCOMES, ROW, match
 from corpusmill.storage import open_store
 from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.oracles.difference import Delivered, outcomes_of

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corpusmill.inspect.lineage.facts import Located, Piece, RecordTrace, RejectedLine, SourceDocument
-from corpusmill.inspect.lineage.render import render_located, render_trace
+from corpusmill.inspect.lineage.facts import (
+    Located,
+    Piece,
+    RecordTrace,
+    RejectedLine,
+    SourceDocument,
+    render_located,
+    render_trace,
+)
 
 CLIPBOARD = "\x1b]52;c;eA==\x07"
 SHOWN = r"\x1b]52;c;eA==\x07"

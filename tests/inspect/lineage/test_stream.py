@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.inspect.lineage.stream import (
+from corpusmill.inspect.lineage.shards import (
     Stream,
     Stretch,
     context_stretches,

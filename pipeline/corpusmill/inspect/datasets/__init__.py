@@ -1,9 +1,8 @@
 """Finished datasets: everything that needs only their files and `dataset.json`, not the build.
 
-    dataset.py   a dataset opened: its description, the records of an export, the deduplicated documents
-    records.py   the records of one file of any export
+    dataset.py   a dataset opened: its description, the records of an export, the deduplicated documents; what it
+                 states of the files, checked before they are merged, shuffled or mixed
     peek.py      one record, as ids and as text
-    complete.py  what `dataset.json` states of the files, checked before they are merged, shuffled or mixed
     merge.py     Megatron parts, or Nanoset files, merged into one
     repair.py    two copies compared, and each repaired from the other
 

@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 
 from corpusmill.config import DatasetConfig
 from corpusmill.errors import PermanentError, TokenizerError, TransientError, visible
-from corpusmill.inspect.datasets.complete import require_complete
-from corpusmill.inspect.datasets.dataset import dataset_above
-from corpusmill.inspect.datasets.records import open_documents, open_stream, read_records
+from corpusmill.inspect.datasets.dataset import (
+    dataset_above,
+    open_documents,
+    open_stream,
+    read_records,
+    require_complete,
+)
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from corpusmill.config import named_version, version_folder
 from corpusmill.errors import CorruptDataError, SourceError, VerificationError
 from corpusmill.inspect.verify.delivered import describe, read_card, read_file
-from corpusmill.inspect.verify.objects import object_sha256
+from corpusmill.inspect.verify.destinations import object_sha256
 from corpusmill.storage import Store, Wanted, fetch, is_hub, is_local, open_store
 from corpusmill.upload.stages.description import DATASET, SUMS, VERSION
 from corpusmill.upload.stages.versions import LATEST, latest_version

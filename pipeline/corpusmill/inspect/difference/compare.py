@@ -1,4 +1,4 @@
-"""Compares two versions: as plain values, where each pair holds the old version's value first, and as text."""
+"""Compares two versions, as plain values, where each pair holds the old version's value first, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from typing import Any
 
 from corpusmill.config import DatasetConfig
 from corpusmill.dedup.stages.writeback import FOLDER
-from corpusmill.errors import inline
-from corpusmill.inspect.difference.documents import Numbers, rows_of_build, rows_of_documents
-from corpusmill.inspect.difference.matching import MEASURES, OUTCOMES, count_outcomes
-from corpusmill.inspect.difference.versions import Version, open_version
+from corpusmill.errors import inline, visible
+from corpusmill.inspect.difference.documents import (
+    MEASURES,
+    OUTCOMES,
+    Numbers,
+    Version,
+    count_outcomes,
+    open_version,
+    rows_of_build,
+    rows_of_documents,
+)
+from corpusmill.report.html import report_environment
 
 WORK, DELIVERED = "work folder", "documents/"
 SHOWN_SOURCES = 20  # those with the most documents that are not unchanged
@@ -175,3 +183,24 @@ def _table(rows: list[list[Any]]) -> list[str]:
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
+
+
+def render_difference_page(difference: Plain) -> str:
+    """The page of a result of compare_versions; files beyond the environment's `listed_rows` are only counted."""
+    old, new = (difference[side] for side in ("old", "new"))
+    settings = [
+        (title, key, *(json.dumps(value, ensure_ascii=False) for value in pair))
+        for title in ("stated", "settings", "versions")
+        for key, pair in (difference[title] or {}).items()
+    ]
+    return (
+        report_environment()
+        .get_template("difference.html")
+        .render(
+            title=f"{old['dataset']}: {old['version']} and {new['version']}",
+            difference=difference,
+            outcomes={name: count for name, count in (difference["documents"] or {}).items() if count},
+            sources=[(visible(name), outcomes) for name, outcomes in touched_sources(difference)],
+            settings=settings,
+        )
+    )

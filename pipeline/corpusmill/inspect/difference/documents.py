@@ -1,18 +1,26 @@
-"""The documents of a version as rows of hashes; see ROW.
+"""A delivered version opened, its documents as rows of hashes (ROW), and the outcome of every document of two versions.
 
-`identity` is the hash of a document's id, or of its text if it has none; `cuts` the hash of its duplicate ranges.
+Rows come from the work folder, else from the delivered documents. `identity` is the hash of a document's id, or of its
+text if it has none; `cuts` the hash of its duplicate ranges. Rows of two versions are matched in partitions by
+identity: each round matches the remaining documents that agree in its columns, and removes as many as both versions
+have.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.builds.graph import open_build
+from corpusmill.config import DatasetConfig, absolute, dataset_folder, version_folder, work_of
 from corpusmill.dedup.ranges import read_ranges
 from corpusmill.dedup.stages.union import CUT_RANGES, cuts_stage
 from corpusmill.dedup.stages.writeback import FOLDER
@@ -21,17 +29,86 @@ from corpusmill.documents.compression import open_decompressed
 from corpusmill.documents.jsonl import read_documents
 from corpusmill.documents.text_shard import open_text_shard
 from corpusmill.engine.build import Build
+from corpusmill.engine.ledger import read_receipt
+from corpusmill.engine.runs import plan_of_version
+from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.fingerprint import file_digest
-from corpusmill.inspect.difference.versions import Version
+from corpusmill.inspect.datasets.repair import version_store
+from corpusmill.inspect.verify.delivered import read_file
 from corpusmill.kernels.content_kernels import text_hashes
 from corpusmill.lazy import lazily
 from corpusmill.sources.stages.index import final_stage
-from corpusmill.storage import Wanted, fetch, is_local, safe_relative_name
+from corpusmill.storage import Store, Wanted, fetch, is_local, safe_relative_name
 from corpusmill.tokens.token_shard import open_token_shard
+from corpusmill.upload.stages.description import DATASET, VERSION, VERSION_DIGITS, described, version_of
+from corpusmill.upload.stages.manifest import UNIT
 
 with lazily:
     from corpusmill.documents import parquet
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version at one place. A field is None if no work folder is known, or if the work folder no longer has it.
+
+    Of the plan that delivered it: `configuration`, what can change bytes; `made_by`, the versions of the program, its
+    stages and libraries; `build`, if this program finds its steps.
+    """
+
+    store: Store
+    version: str
+    description: dict[str, Any]
+    work: Path | None = None
+    configuration: dict[str, Any] | None = None
+    made_by: dict[str, Any] | None = None
+    build: Build | None = None
+
+
+def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | None) -> Version:
+    """A version in a folder or at an address, or by its name (12 digits, or latest) at a destination of `config`.
+
+    SourceError if there is none, CorruptDataError if its dataset.json is damaged.
+    """
+    named = config if config and (where == "latest" or VERSION.fullmatch(where)) else None
+    store = _named_store(where, named) if named else version_store(where, endpoint_url)
+    text = read_file(store, DATASET) or b""
+    version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
+    description = described(text, store.folder)
+    if config is None or config.name != description["name"]:
+        return Version(store, version, description)
+    work = work_of(config)
+    plan = plan_of_version(work, version)
+    if plan is None:
+        return Version(store, version, description, work)
+    receipt, build = read_receipt(plan), open_build(plan)
+    made_by = {**receipt.versions, **receipt.settings["code"]}
+    is_whole = _made(build) == version
+    return Version(store, version, description, work, receipt.settings["config"], made_by, build if is_whole else None)
+
+
+def _made(build: Build) -> str:
+    """The version that a build's steps delivered; "" if they are gone, or of another version of this program."""
+    try:
+        return version_of(build.receipt("manifest", UNIT))
+    except StepMissingError:
+        return ""
+
+
+def _named_store(version: str, config: DatasetConfig) -> Store:
+    """The version's store at the first destination that has it."""
+    for destination in config.destinations:
+        folder = dataset_folder(absolute(destination.path), config.name)
+        with suppress(SourceError):
+            return version_store(
+                folder if version == "latest" else version_folder(folder, version), destination.endpoint_url
+            )
+    raise SourceError(
+        "diff.no_such_version: no destination of the configuration has this version",
+        where=", ".join(destination.path for destination in config.destinations) or "no destination",
+        got=version,
+        next_step="give the version's folder or address",
+    )
 
 
 HASHES, AMOUNTS = ("identity", "text", "cuts"), ("tokens", "duplicate_bytes")
@@ -121,3 +198,67 @@ def _batches(path: Path, name: str, text_field: str, id_field: str) -> Iterator[
         else:
             with open_decompressed(raw, name) as lines:
                 yield from read_documents(lines, source=name, text_field=text_field, id_field=id_field)
+
+
+PARTITIONS = 256
+ROUNDS = {
+    "unchanged": ("identity", "source", "text", "cuts"),
+    "cut": ("identity", "source", "text"),  # same text, different duplicates
+    "changed": ("identity", "source"),
+    "moved": ("identity", "text"),  # to another file
+}
+OUTCOMES = (*ROUNDS, "lost", "gained")
+MEASURES = ("documents", *AMOUNTS)
+
+
+def count_outcomes(old: Iterable[Rows], new: Iterable[Rows], sources: Numbers) -> NDArray[np.int64]:
+    """int64 (sources, outcomes, measures, 2): the amounts by source file, outcome, measure, and side."""
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [_partition(batches, Path(folder, side)) for side, batches in (("old", old), ("new", new))]
+        totals = np.zeros((len(sources), len(OUTCOMES), len(MEASURES), 2), np.int64)
+        for number in range(PARTITIONS):
+            rows = [np.fromfile(folder / str(number), ROW) for folder in folders]
+            for outcome, columns in enumerate(ROUNDS.values()):
+                for side, matched in enumerate(match(rows[0], rows[1], columns)):
+                    _add(totals[:, outcome, :, side], rows[side][matched])
+                    rows[side] = rows[side][~matched]
+            for side, outcome in enumerate((OUTCOMES.index("lost"), OUTCOMES.index("gained"))):
+                _add(totals[:, outcome, :, side], rows[side])
+    return totals
+
+
+def match(old: Rows, new: Rows, columns: tuple[str, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows of each side have a partner with equal `columns`: of n and m equal ones the first min(n, m)."""
+    values = [np.concatenate([old[column], new[column]]) for column in columns]
+    is_new = np.arange(len(old) + len(new)) >= len(old)
+    order = np.lexsort((is_new, *values))
+    differs = np.zeros(len(order), bool)
+    for value in values:
+        differs[1:] |= value[order][1:] != value[order][:-1]
+    group, is_new = np.cumsum(differs), is_new[order]
+    counts = [np.bincount(group[is_new == side], minlength=len(order)) for side in (False, True)]
+    starts = np.cumsum(counts[0] + counts[1]) - counts[0] - counts[1]
+    rank = np.arange(len(order)) - starts[group] - np.where(is_new, counts[0][group], 0)
+    matched = np.zeros(len(order), bool)
+    matched[order] = rank < np.minimum(*counts)[group]
+    return matched[: len(old)], matched[len(old) :]
+
+
+def _partition(batches: Iterable[Rows], folder: Path) -> Path:
+    """Write the rows to the files 0 to PARTITIONS - 1 in `folder` by their identity; returns `folder`."""
+    folder.mkdir()
+    with ExitStack() as stack:
+        files = [stack.enter_context((folder / str(number)).open("wb")) for number in range(PARTITIONS)]
+        for rows in batches:
+            numbers = rows["identity"] % np.uint64(PARTITIONS)
+            order = np.argsort(numbers, kind="stable")
+            ends = np.searchsorted(numbers[order], np.arange(1, PARTITIONS))
+            for file, part in zip(files, np.split(rows[order], ends), strict=True):
+                file.write(part.tobytes())
+    return folder
+
+
+def _add(totals: NDArray[np.int64], rows: Rows) -> None:
+    """Add the rows' amounts to `totals` int64 (sources, measures)."""
+    for place, measure in enumerate(MEASURES):
+        np.add.at(totals[:, place], rows["source"], 1 if measure == "documents" else rows[measure])

@@ -2,7 +2,7 @@
 
 In:  a finished build: its receipts, text shards, token shards, gathered cells, and for `verify_records` the exported
      files and the source files.
-Out: plain values (facts.py), and the same as text for people (render.py).
+Out: plain values, and the same as text for people (facts.py).
 
     trace           export, file, record      -> documents (file, line, id), their spans of tokens and of bytes
     locate          source file, line         -> every record with tokens of it; what was removed, and the earlier text
@@ -23,14 +23,13 @@ Price: all receipts of the build (0.2 ms each), the rows of one cell for each re
 pass over a shard's `ends` (8 bytes a document); never a text, a token store or an export as a whole. On 1.1 GB of text
 in 32 shards `trace` takes 12 ms once receipts and vocabulary are read. The process itself spends most of its time on
 imports: 0.8 s in the median of benchmarks/trace.py, one shard of 1.1 GB. No kernel and no tokenizer is loaded, unless
-a tokenizer.json must define the bytes of a token. `locate` takes 25 ms, the search for earlier text (occurrences.py)
+a tokenizer.json must define the bytes of a token. `locate` takes 25 ms, the search for earlier text (locate.py)
 included.
 """
 
-from corpusmill.inspect.lineage.facts import RecordTrace
+from corpusmill.inspect.lineage.facts import RecordTrace, render_located, render_trace, render_verified
 from corpusmill.inspect.lineage.locate import locate, locate_id
-from corpusmill.inspect.lineage.render import render_located, render_trace, render_verified
-from corpusmill.inspect.lineage.trace import Tracer, trace
+from corpusmill.inspect.lineage.records import Tracer, trace
 from corpusmill.inspect.lineage.verify import verify_records
 
 __all__ = [

@@ -10,25 +10,28 @@ Price: the anchors of at most 2 L bytes, 1/4096 of all anchors, and 2 L bytes of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.dedup.anchor_kernels import find_anchors
 from corpusmill.dedup.anchors import Anchors, kgram_bytes
-from corpusmill.inspect.lineage.occurrences import Passage
-from corpusmill.inspect.lineage.shards import EarlierShard
+
+if TYPE_CHECKING:
+    from corpusmill.inspect.lineage.locate import Passage
+    from corpusmill.inspect.lineage.shards import EarlierShard
 
 
 class AnchorFinder:
-    """An occurrences.Finder for one document. `anchors`: those of each shard of the passage."""
+    """A locate.Finder for one document. `anchors`: those of each shard of the passage."""
 
     def __init__(self, of: Passage, anchors: Sequence[Anchors]) -> None:
         self._of = of
         self._anchors = anchors
 
     def __call__(self, low: int, high: int) -> tuple[int, EarlierShard, int] | None:
-        """See occurrences.Finder."""
+        """See locate.Finder."""
         anchors, repeats = self._anchors_between(low, high)
         for hashed, place in anchors.tolist():
             position, first = low + (place >> 20), low + (place >> 20) - (place >> 10 & 1023)

@@ -4,14 +4,13 @@ In:  a build (its plan's receipt); its work folder and its destinations, in any 
 Out: a `Verification`: what was read, and a `Finding` for every fault: what, where (file, and byte if known), expected,
 got. No finding: all is well.
 
-    steps.py         finds the build's folders, from receipts that may be damaged
-    receipts.py      files <-> receipt; balance
+    receipts.py      finds the build's folders, from receipts that may be damaged; files <-> receipt; balance
     recount          counts, details and the order-free record digest, from the files (a part of every stage)
     exports.py       each format's own verifier, with sizes from the layout and ids from the tokenize receipts
     delivered.py     a delivered version by itself, without a build
     repair.py        two destinations against each other, without a build
-    destinations.py  every file there, of the right size and sha256, and nothing else
-    forgotten.py     documents on the list of `forget`, and spans of their texts in every format
+    destinations.py  every file there, of the right size and sha256, and nothing else; documents on the list of
+                     `forget`, and spans of their texts in every format
 
 A receipt is bound as a whole: by its seal, by the fingerprint in its folder's name, and by the digest that the next
 steps' receipts name. An edited receipt counts as damaged, whichever field was changed. A forger who adjusts all of

@@ -4,11 +4,11 @@ The sha256 of dataset.json is the version, so it guarantees the list: names, siz
 of tokens. SHA256SUMS and the `exp_data` references, which it cannot list, follow from it byte by byte. One whole
 dataset.json at any destination is enough to check them all.
 
-Files of tokens are then read by content.py's independent readers, except files with a wrong sha256: one fault is one
+Files of tokens are then read by exports.py's independent readers, except files with a wrong sha256: one fault is one
 finding. Objects in a bucket are fetched into a temporary folder, one output at a time for each worker, and are
 compared with the store's own checksum as they arrive.
 
-Price: every file once for its sha256, files of tokens once more for their content (content.py); on disk, of remote
+Price: every file once for its sha256, files of tokens once more for their content (exports.py); on disk, of remote
 destinations, one output for each worker.
 """
 
@@ -40,8 +40,8 @@ from corpusmill.config import (
 from corpusmill.errors import SourceError
 from corpusmill.export.formats.base import Readable
 from corpusmill.fingerprint import file_digest
-from corpusmill.inspect.verify.content import file_content
 from corpusmill.inspect.verify.destinations import Listing, compare_files
+from corpusmill.inspect.verify.exports import file_content
 from corpusmill.inspect.verify.finding import DAMAGE, Finding, difference, finding_of
 from corpusmill.inspect.verify.verification import Verification, render
 from corpusmill.report.card import CROISSANT, README, card_texts, figures_in

@@ -18,12 +18,10 @@ from corpusmill.engine.ledger.cache import growing
 from corpusmill.engine.plan import Plan
 from corpusmill.engine.planned import planned_config
 from corpusmill.engine.stage import Recount
-from corpusmill.inspect.verify.destinations import check_destination
+from corpusmill.inspect.verify.destinations import check_destination, check_forgotten
 from corpusmill.inspect.verify.exports import check_manifests, verify_outputs
 from corpusmill.inspect.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
-from corpusmill.inspect.verify.forgotten import check_forgotten
-from corpusmill.inspect.verify.receipts import check_accounts, check_files
-from corpusmill.inspect.verify.steps import StepFolder, find_steps, open_folder
+from corpusmill.inspect.verify.receipts import StepFolder, check_accounts, check_files, find_steps, open_folder
 from corpusmill.report.content import nothing_in_common
 from corpusmill.report.figures import counted
 from corpusmill.steps.stages import decided

@@ -9,8 +9,7 @@ from typing import Any
 from corpusmill.errors import SourceError
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
-from corpusmill.inspect.datasets.complete import require_complete
-from corpusmill.inspect.datasets.dataset import Dataset, open_dataset
+from corpusmill.inspect.datasets.dataset import Dataset, open_dataset, require_complete
 
 
 @dataclass(frozen=True)
