@@ -46,8 +46,8 @@ MECHANISMS = {
         ("corpusmill.tokens.records", "Records.repeated_content"),
         ("corpusmill.export.framing", "Framed.token_sums"),
         ("corpusmill.export.webdataset", "_sums"),
-        ("corpusmill.export.content", "WrittenContent.add"),
-        ("corpusmill.export.content", "WrittenContent.add_to_cell"),
+        ("corpusmill.export.formats.base", "WrittenContent.add"),
+        ("corpusmill.export.formats.base", "WrittenContent.add_to_cell"),
     ],
     "decoding": [
         ("corpusmill.tokens.decoding", "Decoder.compare"),

@@ -38,7 +38,7 @@ FILES_OF_FORMATS = {
     "Nanoset": "export/nanoset.py",
     "WebDataset": "export/webdataset.py",
     "WebDataset: the tar": "export/tar.py",
-    "WebDataset: the manifest": "export/manifest.py",
+    "What lies beside the exports": "export/companions.py",
     "Token shards as .npy, and nanoGPT's .bin": "export/numpy_shards.py",
     "Special tokens around documents": "export/framing.py",
     "Work folder: text shards": "documents/__init__.py",

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.export.batches import refuse_special_beyond
-from corpusmill.export.framing import Framing, frame
+from corpusmill.export.framing import Framing, frame, refuse_special_beyond
 from corpusmill.tokens.token_shard import LONGEST_TOKENS, document_lengths
 from tests.oracles import export as oracle
 from tests.raising import raises

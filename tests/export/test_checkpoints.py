@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.export.checkpoints import EVERY, FOLDER, shard_checkpoints, write_checkpoints, write_placeholders
+from corpusmill.export.companions import EVERY, FOLDER, shard_checkpoints, write_checkpoints, write_placeholders
 from corpusmill.export.numpy_shards import shard_names
 from tests.oracles import jaxformer
 from tests.oracles.export import jaxformer_shards

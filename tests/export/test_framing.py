@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.framing import LONGEST_SEQUENCE_TOKENS, Framing, frame
-from corpusmill.export.megatron_verify import verify_part
-from corpusmill.export.nanoset_verify import verify_file
+from corpusmill.export.megatron import verify_part
+from corpusmill.export.nanoset import verify_file
 from tests.oracles import export as oracle
 from tests.raising import raises
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpusmill.export.manifest import exp_data, read_manifest, write_manifest
+from corpusmill.export.companions import exp_data, read_manifest, write_manifest
 from tests.oracles import export as oracle
 from tests.oracles.export import append, keep
 from tests.raising import raises

@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.export.megatron import HEADER, INT32, UINT16, finish_index, open_part, token_dtype, write_part
-from corpusmill.export.megatron_verify import verify_part
-from corpusmill.export.scan import BLOCK_DOCUMENTS
+from corpusmill.export.checks import BLOCK_DOCUMENTS
+from corpusmill.export.megatron import (
+    HEADER,
+    INT32,
+    UINT16,
+    finish_index,
+    open_part,
+    token_dtype,
+    verify_part,
+    write_part,
+)
 from tests.oracles import export as oracle
 from tests.raising import raises
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corpusmill.errors import VerificationError
-from corpusmill.export.megatron import token_dtype, write_part
-from corpusmill.export.megatron_verify import verify_part
+from corpusmill.export.megatron import token_dtype, verify_part, write_part
 from tests.oracles import export as oracle
 from tests.oracles.export import Damage, append, keep, put, put_number
 from tests.raising import raises

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from corpusmill.errors import VerificationError
 from corpusmill.export import megatron
-from corpusmill.export.nanoset import file_name, open_file, token_bytes, write_file
-from corpusmill.export.nanoset_verify import verify_file
-from corpusmill.export.scan import BLOCK_DOCUMENTS
+from corpusmill.export.checks import BLOCK_DOCUMENTS
+from corpusmill.export.nanoset import file_name, open_file, token_bytes, verify_file, write_file
 from tests.oracles import export as oracle
 from tests.oracles.export import Damage, append, keep, put, put_number
 from tests.raising import raises

@@ -17,7 +17,7 @@ import zstandard
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.export.manifest import read_manifest
+from corpusmill.export.companions import read_manifest
 from corpusmill.export.webdataset import read_shard
 from tests.tokens.vocabularies import FOLDER
 

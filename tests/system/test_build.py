@@ -17,7 +17,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.reprocess import digests
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.export import manifest, megatron, megatron_verify, nanoset_verify, numpy_shards, webdataset
+from corpusmill.export import companions, megatron, nanoset, numpy_shards, webdataset
 from corpusmill.report.summary import from_json
 from tests.oracles.cl100k import cl100k
 from tests.oracles.dataset import deduplicated_texts
@@ -165,10 +165,10 @@ def test_build_writeback_keeps_files_and_everything_but_the_removed_text(built, 
 
 def test_build_verifiers_accept_every_export(built, root) -> None:
     for part in outputs(root).glob("megatron/*.bin"):
-        megatron_verify.verify_part(part.with_suffix(""), vocabulary_size=100277, eod_id=EOT)
+        megatron.verify_part(part.with_suffix(""), vocabulary_size=100277, eod_id=EOT)
     for path in outputs(root).glob("nanoset/*.ds"):
-        nanoset_verify.verify_file(path, vocabulary_size=100277, eos_id=EOT, tokenizer_name="cl100k_base")
-    for name, records in manifest.read_manifest(outputs(root) / "webdataset" / "manifest.jsonl"):
+        nanoset.verify_file(path, vocabulary_size=100277, eos_id=EOT, tokenizer_name="cl100k_base")
+    for name, records in companions.read_manifest(outputs(root) / "webdataset" / "manifest.jsonl"):
         path = outputs(root) / "webdataset" / f"{name}.tar"
         webdataset.verify_shard(path, context_tokens=129, vocabulary_size=100277, records=records)
     for path in outputs(root).glob("numpy/*/*.npy"):

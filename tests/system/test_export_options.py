@@ -18,7 +18,7 @@ from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.errors import ConfigError
-from corpusmill.export.manifest import read_manifest
+from corpusmill.export.companions import read_manifest
 from corpusmill.inspect.datasets.peek import peek_record
 from corpusmill.inspect.lineage import verify_records
 from corpusmill.inspect.verify import render, verify_build

@@ -18,7 +18,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.export.manifest import read_manifest
+from corpusmill.export.companions import read_manifest
 from corpusmill.export.webdataset import read_shard
 from corpusmill.report.summary import from_json
 from corpusmill.shuffle import cells

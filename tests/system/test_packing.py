@@ -11,7 +11,7 @@ from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import PackingConfig, check_config
 from corpusmill.engine.build import Build
-from corpusmill.export.manifest import read_manifest
+from corpusmill.export.companions import read_manifest
 from corpusmill.export.webdataset import read_shard
 from corpusmill.inspect.lineage import locate, trace, verify_records
 from corpusmill.inspect.lineage.facts import Piece

@@ -18,15 +18,13 @@ stages/ has the stage.
                        train/train_0000.npy  \x93NUMPY header, 128 B | b b ...          # = EOT before every document
 
     webdataset.py      shard_00000000.tar    header 512 B | gzip([1,2,...]) | zeros to 512 | ... | zeros to 10,240
-    manifest.py        manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
+    companions.py      manifest.jsonl        {"num_sequences":8192,"shard":"shard_00000000"} \n ...
+                       checkpoints/          for Jaxformer's --continue
+                       sample/               the first documents of Megatron and Nanoset as a separate export
 
-    indexes.py         .idx and .ds.index, checked whole before a reader believes them
-    sample.py          the first documents of either kind as a separate export
-
-Also: framing.py puts special tokens around documents, batches.py has the checks that all writers share, files.py writes
-complete files or none, scan.py checks tokens for the verifiers, content.py sums up what was written, checkpoints.py
-adds Jaxformer's checkpoints; megatron_verify.py, nanoset_verify.py, tar.py and context_json.py serve the modules of
-their formats.
+Also: framing.py puts special tokens around documents and has the checks that all writers share, files.py writes
+complete files or none, checks.py has the checks of indexes and tokens that readers and verifiers share; tar.py and
+context_json.py serve WebDataset.
 
 Invariants, checked by the verifiers and tests:
 

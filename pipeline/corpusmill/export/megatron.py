@@ -16,13 +16,13 @@ reads the same files: its `mmap` in file order, its `mmap_npy` in Megatron's ord
 
 Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read here, never merged or
 written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
-name last. `open_part` checks all of this but the empty sequences, which other writers leave (indexes.py).
+name last. `open_part` checks all of this but the empty sequences, which other writers leave (checks.py).
 
 Price: one pass over the tokens. Memory is a batch and a block of the index, for any number of documents (the reference
 merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers are made from them
 at the end, block by block; boundaries wait in an unnamed file. Disk: 20 B a document beside the tokens, and 8 for the
 waiting boundaries. One core writes 0.8 to 1.4 GB of tokens a second into the page cache (documents of 2,000 tokens)
-and verifies 5 GB from it.
+and verifies 5 GB from it, in one pass over the tokens and two over the index.
 """
 
 from __future__ import annotations
@@ -39,15 +39,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError
-from corpusmill.export.batches import ignore_sums, no_counts
+from corpusmill.export.checks import (
+    BLOCK_DOCUMENTS,
+    blocks,
+    require_boundaries,
+    require_sequences,
+    require_size,
+    scan_ids,
+    scan_special_tokens,
+)
 from corpusmill.export.files import BUFFER_BYTES, fault, file_bytes, mapped, whole_file
-from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
-from corpusmill.export.indexes import blocks, require_boundaries, require_sequences, require_size
-from corpusmill.export.scan import BLOCK_DOCUMENTS
+from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame, ignore_sums, no_counts
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:
     from corpusmill.kernels.content_kernels import Words
+
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -214,7 +221,7 @@ def require_index(
     least_sequences: int = 0,
     most_sequences: int | None = None,
 ) -> None:
-    """Check lengths, pointers, boundaries and, if given, the size of the token file; see export/indexes.py.
+    """Check lengths, pointers, boundaries and, if given, the size of the token file; see export/checks.py.
 
     `least_tokens`: of a sequence; `least_sequences`, `most_sequences`: of a document.
     """
@@ -302,3 +309,67 @@ def map_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) 
         mapped(data_path, dtype, data_bytes // dtype.itemsize),
         mapped(index_path, "i1", sequences * multimodal, modes_at),
     )
+
+
+def verify_part(
+    prefix_path: Path,
+    *,
+    vocabulary_size: int,
+    eod_id: int | None,
+    bos_id: int | None = None,
+    empty_documents: EmptyDocuments = "skip",
+    several_sequences: bool = False,
+) -> dict[str, int]:
+    """Check every byte of a part against the format and the files against each other.
+
+    Megatron's reader accepts most faults and trains on wrong tokens; this raises VerificationError, naming file and
+    byte, for each: header, index size, width, lengths, pointers, boundaries, token file size, ids outside the
+    vocabulary, documents without their special tokens. With `several_sequences` a document may have more than one.
+    Returns documents, tokens, special_tokens and bytes as re-read.
+    """
+    part = map_part(prefix_path)
+    framing = Framing(eod_id, bos_id, empty_documents)
+    data_bytes = file_bytes(part.data_path)
+    if part.tokens.dtype not in (allowed := widths(vocabulary_size)):
+        raise fault(
+            "megatron.index_of_other_width: the index has the dtype code of another width",
+            part.index_path,
+            17,
+            expected=[CODES[width] for width in allowed],
+            got=CODES[part.tokens.dtype],
+        )
+    require_width(part)
+    sequences, itemsize = len(part), part.tokens.dtype.itemsize
+    more, fewer = framing.empty_documents == "boundary", several_sequences
+    if not (1 if fewer else sequences + 1) <= part.boundaries.size <= (part.boundaries.size if more else sequences + 1):
+        raise fault(
+            "megatron.boundary_count: the index has the wrong number of boundaries",
+            part.index_path,
+            26,
+            expected=f"{sequences + 1}" + (" or more" if more else "") + (" or fewer" if fewer else ""),
+            got=part.boundaries.size,
+        )
+    least = 1 if several_sequences else framing.special_tokens + (framing.empty_documents != "eod")
+    require_index(
+        part,
+        data_bytes,
+        least_tokens=least,
+        least_sequences=0 if more else 1,
+        most_sequences=sequences if fewer else 1,
+    )
+    scan_ids(part.data_path, part.tokens, vocabulary_size)
+    filled = 0
+    for first in range(0, part.documents, BLOCK_DOCUMENTS):
+        bounds = part.boundaries[first : first + BLOCK_DOCUMENTS + 1]
+        opens, closes = bounds[:-1], bounds[1:]
+        numbers = np.flatnonzero(opens < closes)
+        ends = part.pointers[closes[numbers] - 1] // itemsize + part.lengths[closes[numbers] - 1]
+        starts = part.pointers[opens[numbers]] // itemsize
+        scan_special_tokens(part.data_path, part.tokens, starts, ends, framing, first)
+        filled += numbers.size
+    return {
+        "documents": part.documents,
+        "tokens": part.tokens.size - framing.special_tokens * filled,
+        "special_tokens": framing.special_tokens * filled,
+        "bytes": data_bytes + file_bytes(part.index_path),
+    }

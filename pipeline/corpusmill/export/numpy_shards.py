@@ -30,10 +30,9 @@ from typing import Any
 import numpy as np
 
 from corpusmill.errors import BalanceError, ConfigError, CorruptDataError
-from corpusmill.export.batches import refuse_special_beyond
+from corpusmill.export.checks import scan_ids
 from corpusmill.export.files import fault, file_bytes, mapped, whole_file
-from corpusmill.export.framing import Framing, frame
-from corpusmill.export.scan import scan_ids
+from corpusmill.export.framing import Framing, frame, refuse_special_beyond
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
 HEADER_BYTES = 128

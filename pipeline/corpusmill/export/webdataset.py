@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import BalanceError, CorruptDataError, PermanentError
-from corpusmill.export.batches import ignore_sums, refuse_ids_beyond
 from corpusmill.export.context_json import read_list, write_lists
 from corpusmill.export.files import fault, whole_file
+from corpusmill.export.framing import ignore_sums, refuse_ids_beyond
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
 from corpusmill.kernels.content_kernels import Words, token_sums
 from corpusmill.kernels.slices import starts_of

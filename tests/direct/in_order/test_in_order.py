@@ -20,8 +20,8 @@ from corpusmill.documents import sequences as reader
 from corpusmill.errors import RejectedDocumentsError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.framing import Framing
-from corpusmill.export.megatron_verify import verify_part
-from corpusmill.export.nanoset_verify import verify_file
+from corpusmill.export.megatron import verify_part
+from corpusmill.export.nanoset import verify_file
 from tests.direct.in_order.sources import source_of, write_lines
 from tests.oracles import export as oracle
 from tests.raising import raises

@@ -11,7 +11,7 @@ import pytest
 
 from corpusmill.direct.reshuffle.folders import ready_inputs
 from corpusmill.direct.reshuffle.tars import reshuffle
-from corpusmill.export.manifest import read_manifest, write_manifest
+from corpusmill.export.companions import read_manifest, write_manifest
 from corpusmill.export.webdataset import read_shard, write_shard
 from tests.raising import raises
 from tests.system.described import describe

@@ -10,8 +10,8 @@ import orjson
 
 from corpusmill.direct.reshuffle.lines import list_inputs
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
+from corpusmill.export.companions import MANIFEST
 from corpusmill.export.files import INCOMPLETE, whole_files
-from corpusmill.export.manifest import MANIFEST
 from corpusmill.inspect.datasets.dataset import require_complete
 from corpusmill.shuffle.lines import full_folder_explained
 

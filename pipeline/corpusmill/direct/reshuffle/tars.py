@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from corpusmill.direct.reshuffle.folders import listed_tars, whole_folder
 from corpusmill.errors import CorruptDataError
+from corpusmill.export.companions import MANIFEST, write_manifest
 from corpusmill.export.files import whole_file
-from corpusmill.export.manifest import MANIFEST, write_manifest
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding
 from corpusmill.export.webdataset import member_name, shard_name
 from corpusmill.inspect.datasets.dataset import require_one_length, require_one_vocabulary

@@ -8,21 +8,32 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.export.formats.base import Cells, Output, Readable, Settings, Wanted, framing_of
-from corpusmill.export.formats.documents import DocumentFormat, bare_documents, beside, counted, document_batches
+from corpusmill.export.formats.base import (
+    Cells,
+    DocumentFormat,
+    Output,
+    Readable,
+    Settings,
+    Wanted,
+    bare_documents,
+    beside,
+    counted,
+    document_batches,
+    framing_of,
+)
 from corpusmill.lazy import lazily
 
 with lazily:
     import numpy as np
 
-    from corpusmill.export import megatron, megatron_verify
+    from corpusmill.export import megatron
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig, ExportsConfig
     from corpusmill.engine.build import Build
-    from corpusmill.export.content import WrittenContent
+    from corpusmill.export.formats.base import WrittenContent
     from corpusmill.tokens.stages.tokenize import Vocabulary
 
 
@@ -60,7 +71,7 @@ class Megatron(DocumentFormat):
 
     def verify(self, config: DatasetConfig, path: Path, _positions: int, ids: Vocabulary) -> dict[str, int]:
         framing = asdict(framing_of(config.framing, ids))
-        return counted(megatron_verify.verify_part(path, vocabulary_size=ids.size, **framing))
+        return counted(megatron.verify_part(path, vocabulary_size=ids.size, **framing))
 
     def blocks(self, path: Path, about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
         index = beside(path, ".idx").read_bytes()

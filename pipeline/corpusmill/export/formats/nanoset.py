@@ -11,22 +11,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.export.formats.base import Cells, Output, Readable, Settings, Wanted, framing_of
-from corpusmill.export.formats.documents import DocumentFormat, bare_documents, beside, counted, document_batches
+from corpusmill.export.formats.base import (
+    Cells,
+    DocumentFormat,
+    Output,
+    Readable,
+    Settings,
+    Wanted,
+    bare_documents,
+    beside,
+    counted,
+    document_batches,
+    framing_of,
+)
 from corpusmill.lazy import lazily
 from corpusmill.shuffle.stages.scatter import in_source_order
 
 with lazily:
     import numpy as np
 
-    from corpusmill.export import megatron, nanoset, nanoset_verify
+    from corpusmill.export import megatron, nanoset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig, ExportsConfig
     from corpusmill.engine.build import Build
-    from corpusmill.export.content import WrittenContent
+    from corpusmill.export.formats.base import WrittenContent
     from corpusmill.tokens.stages.tokenize import Vocabulary
 
 
@@ -78,7 +89,7 @@ class Nanoset(DocumentFormat):
 
     def verify(self, config: DatasetConfig, path: Path, _positions: int, ids: Vocabulary) -> dict[str, int]:
         framing = asdict(framing_of(config.framing, ids))
-        seen = nanoset_verify.verify_file(
+        seen = nanoset.verify_file(
             beside(path, ".ds"),
             vocabulary_size=ids.size,
             eos_id=framing.pop("eod_id"),

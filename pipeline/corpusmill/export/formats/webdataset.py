@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from corpusmill.config import DatasetConfig, ExportsConfig
     from corpusmill.engine.build import Build
-    from corpusmill.export.content import WrittenContent
+    from corpusmill.export.formats.base import WrittenContent
     from corpusmill.tokens.stages.tokenize import Vocabulary
 
 

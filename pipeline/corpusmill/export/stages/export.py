@@ -18,7 +18,7 @@ from corpusmill.engine.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.engine.stage import Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Work
 from corpusmill.export.formats import FORMATS
-from corpusmill.export.formats.base import Output, Settings
+from corpusmill.export.formats.base import Output, Settings, WrittenContent
 from corpusmill.export.formats.nanoset import Nanoset
 from corpusmill.export.stages import layout
 from corpusmill.kernels import advance
@@ -30,12 +30,10 @@ from corpusmill.tokens.stages.tokenize import vocabulary
 with lazily:
     import numpy as np
 
-    from corpusmill.export import content as export_content
-
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
-CONTENT = ("content", "cells")  # keys of a file's content in the receipt (export/content.py)
+CONTENT = ("content", "cells")  # keys of a file's content in the receipt (export/formats/base.py)
 
 
 def _units(build: Build) -> list[str]:
@@ -99,7 +97,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
                 written = Nanoset().link(parts[place], output, folder / name, settings)
                 content = {key: files[place][key] for key in CONTENT}
             else:
-                tally = export_content.WrittenContent([] if FORMATS[name].stream else output.slices)
+                tally = WrittenContent([] if FORMATS[name].stream else output.slices)
                 written = FORMATS[name].write(cells, output, folder / name, settings, tally)
                 content = tally.to_json()
             files.append({"name": f"{name}/{output.name}", **written, **content})

@@ -25,8 +25,8 @@ import numpy as np
 
 from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export import megatron, nanoset
+from corpusmill.export.checks import blocks
 from corpusmill.export.files import file_bytes, whole_file
-from corpusmill.export.indexes import blocks
 from corpusmill.inspect.datasets.dataset import require_complete, require_one_vocabulary
 from corpusmill.storage.locations import natural_order
 

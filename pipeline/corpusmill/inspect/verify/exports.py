@@ -22,7 +22,7 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import Receipt
 from corpusmill.engine.stage import Recount
 from corpusmill.engine.work import Input
-from corpusmill.export import manifest
+from corpusmill.export import companions
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.base import Readable
 from corpusmill.inspect.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of
@@ -45,7 +45,7 @@ Words = NDArray[np.uint64]
 def output_content(
     name: str, path: Path, about: Readable, slices: list[list[int]], ends_of: Callable[[int], Words]
 ) -> dict[str, Any]:
-    """`content` and `cells` of one output (see export/content.py), read from its files.
+    """`content` and `cells` of one output (see export/formats/base.py), read from its files.
 
     `path` is the output's, without the suffixes of its files. `slices`: [cell, first, last] of the records, or for
     numpy of the tokens of the stream, that it holds; `ends_of(cell)`: where its documents end, in bare tokens.
@@ -246,7 +246,7 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
         for _, name, slices in receipt.settings["outputs"].get("webdataset", ())
     ]
     findings += check_card(build, description, folder)
-    return findings + (_check_tar_manifest(folder / "webdataset" / manifest.MANIFEST, tars) if tars else [])
+    return findings + (_check_tar_manifest(folder / "webdataset" / companions.MANIFEST, tars) if tars else [])
 
 
 def check_card(build: Build, content: dict[str, Any], folder: Path) -> list[Finding]:
@@ -276,7 +276,7 @@ def _totals(exported: list[Receipt], name: str, framing: dict[str, Any]) -> dict
 
 
 def _check_tar_manifest(path: Path, planned: list[tuple[str, int]]) -> list[Finding]:
-    listed = manifest.read_manifest(path)
+    listed = companions.read_manifest(path)
     if listed == planned:
         return []
     odd = sorted(set(planned) ^ set(listed))[:3] or "their order"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from corpusmill.dedup.stages.union import ranges_match_check
 from corpusmill.engine.ledger import Check, Receipt
 from corpusmill.export.formats import FORMATS
-from corpusmill.export.formats.documents import framed_tokens
+from corpusmill.export.formats.base import framed_tokens
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import shown_total

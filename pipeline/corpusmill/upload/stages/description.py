@@ -19,7 +19,7 @@ from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.lazy import lazily
 
 with lazily:
-    from corpusmill.export import manifest as export_manifest
+    from corpusmill.export import companions
 
 
 DATASET = "dataset.json"
@@ -119,16 +119,16 @@ def reference_text(description: dict[str, Any], reference: dict[str, Any], versi
     """One `exp_data` file, derived from dataset.json's content; paths are as configured, not absolute."""
     folder = dataset_folder(reference["destination"], description["name"])
     url = f"{version_folder(folder, version)}/webdataset/"
-    manifest = f"webdataset/{export_manifest.MANIFEST}"
+    manifest = f"webdataset/{companions.MANIFEST}"
     sizes = {str(file["name"]): int(file["size_bytes"]) for file in description["files"]}
     tars = [size for name, size in sizes.items() if name.startswith("webdataset/") and name.endswith(".tar")]
-    content = export_manifest.exp_data(
+    content = companions.exp_data(
         name=description["name"],
         sources=reference["sources"],
         num_tokens=description["formats"]["webdataset"]["slots"],
         size_bytes=sizes[manifest] + sum(tars),
         dataset_url=url,
-        manifest_url=f"{url}{export_manifest.MANIFEST}",
+        manifest_url=f"{url}{companions.MANIFEST}",
         tokenizer=description["vocabulary"]["name"],
     )
     return json.dumps(content, indent=4, ensure_ascii=False) + "\n"

@@ -55,7 +55,7 @@ from corpusmill.upload.stages.description import (
 with lazily:
     import numpy as np
 
-    from corpusmill.export import checkpoints, manifest, sample
+    from corpusmill.export import companions
     from corpusmill.shuffle import quality
     from corpusmill.tokens import records as tokens_records
     from corpusmill.tokens import token_shard
@@ -174,17 +174,15 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     if exports.webdataset is not None:
         (folder / "webdataset").mkdir()
         shards = [(name, shard["records"]) for name, shard in holds.items() if name.startswith("webdataset/")]
-        manifest.write_manifest(
-            folder / "webdataset" / manifest.MANIFEST, [(Path(name).stem, count) for name, count in shards]
+        companions.write_manifest(
+            folder / "webdataset" / companions.MANIFEST, [(Path(name).stem, count) for name, count in shards]
         )
     wanted = exports.numpy
     if wanted is not None and wanted.placeholders:
-        checkpoints.write_placeholders((name for name, _, _ in settings.outputs["numpy"]), folder / "numpy")
+        companions.write_placeholders((name for name, _, _ in settings.outputs["numpy"]), folder / "numpy")
     if wanted is not None and wanted.checkpoints:
         documents = ((cell.ends, cell.shards, cell.ordinals) for cell in _cells(inputs, "documents"))
-        checkpoints.write_checkpoints(
-            checkpoints.shard_checkpoints(documents, wanted.tokens_per_shard), folder / "numpy"
-        )
+        companions.write_checkpoints(companions.shard_checkpoints(documents, wanted.tokens_per_shard), folder / "numpy")
     if settings.order != "source":
         measured = {kind: _measure(inputs, settings, kind).to_json() for kind in scatter.kinds_of(exports)}
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
@@ -223,8 +221,8 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
 
 def _listed_sequences(folder: Path) -> dict[str, int]:
     """The number of sequences that `manifest.jsonl` lists, if there are tars."""
-    path = folder / "webdataset" / manifest.MANIFEST
-    return {"listed_sequences": sum(count for _, count in manifest.read_manifest(path))} if path.exists() else {}
+    path = folder / "webdataset" / companions.MANIFEST
+    return {"listed_sequences": sum(count for _, count in companions.read_manifest(path))} if path.exists() else {}
 
 
 def _join(steps: list[Input], name: str, joined: Path) -> None:
@@ -265,10 +263,10 @@ def _write_sample(inputs: Inputs, settings: Settings, folder: Path, documents: i
     if "megatron" in settings.outputs:
         parts = _export_paths(inputs, settings, "megatron")
         name = parts[0].name.replace("_00000_", "_sample_", 1)
-        sample.sample_parts(parts, folder, name, documents, vocabulary_size=size)
+        companions.sample_parts(parts, folder, name, documents, vocabulary_size=size)
     if "nanoset" in settings.outputs:
         files = [path.with_name(f"{path.name}.ds") for path in _export_paths(inputs, settings, "nanoset")]
-        sample.sample_files(files, folder, f"{settings.name}_sample", documents, vocabulary_size=size)
+        companions.sample_files(files, folder, f"{settings.name}_sample", documents, vocabulary_size=size)
 
 
 def _export_paths(inputs: Inputs, settings: Settings, name: str) -> list[Path]:

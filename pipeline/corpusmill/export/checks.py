@@ -1,10 +1,11 @@
-"""The checks of an index, shared by readers, who run them before they believe it, and by verifiers.
+"""The checks of indexes and tokens, shared by readers, who check an index before they believe it, and by verifiers.
 
     lengths     of Megatron's sequences: none below a least
     pointers    the exclusive prefix sum of the lengths, in bytes
     boundaries  begin with 0, rise in allowed steps, end with the number of sequences
     ends        of Nanoset's documents: each above the one before it
     size        of the token file: what the index adds up to
+    tokens      ids in the vocabulary, special tokens in place
 
 Every check raises VerificationError with the file and the byte of the first fault. An index of another file passes if
 it adds up to the same tokens: only a checksum tells those apart (inspect/datasets/dataset.py).
@@ -23,7 +24,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.export.files import fault
-from corpusmill.export.scan import BLOCK_DOCUMENTS
+from corpusmill.export.framing import Framing
+from corpusmill.tokens.token_shard import TokenArray
+
+BLOCK_TOKENS = 1 << 22
+BLOCK_DOCUMENTS = 1 << 16
+"""Verifiers read this much at a time: 16 MB of tokens, under 2 MB of index."""
+
+
+def scan_ids(path: Path, tokens: TokenArray, vocabulary_size: int, *, data_offset: int = 0) -> None:
+    """VerificationError at the first of `tokens` that is not below `vocabulary_size`.
+
+    `data_offset` is the byte of `path` at which token 0 begins. Negative int32 ids are caught as huge unsigned ones.
+    """
+    unsigned = np.dtype(f"<u{tokens.dtype.itemsize}")
+    for first in range(0, tokens.size, BLOCK_TOKENS):
+        block = tokens[first : first + BLOCK_TOKENS].view(unsigned)
+        if int(block.max()) >= vocabulary_size:
+            place = int(np.argmax(block >= vocabulary_size))
+            raise fault(
+                f"export.id_not_in_vocabulary: token {first + place} is not in the vocabulary",
+                path,
+                data_offset + (first + place) * unsigned.itemsize,
+                expected=f"ids below {vocabulary_size}",
+                got=int(tokens[first + place]),
+            )
+
+
+def scan_special_tokens(
+    path: Path,
+    tokens: TokenArray,
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    framing: Framing,
+    first_document: int,
+) -> None:
+    """VerificationError at the first document, of those in [starts, ends), without its special tokens."""
+    for special, places, does in ((framing.eod_id, ends - 1, "end"), (framing.bos_id, starts, "begin")):
+        wrong = tokens[places] != special if special is not None else np.zeros(1, np.bool_)
+        if bool(wrong.any()):
+            document = int(np.argmax(wrong))
+            place = int(places[document])
+            raise fault(
+                f"export.special_token_missing: document {first_document + document} does not {does} with its special"
+                " token",
+                path,
+                place * tokens.dtype.itemsize,
+                expected=special,
+                got=int(tokens[place]),
+            )
 
 
 def blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
