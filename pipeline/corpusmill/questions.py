@@ -34,8 +34,7 @@ from corpusmill.installed import require_worker
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted
 from corpusmill.storage.mirrored import address_of, path_of
-from corpusmill.upload.stages.announce import announcement
-from corpusmill.upload.stages.provenance import provenance
+from corpusmill.upload.stages.announce import announcement, provenance
 from corpusmill.upload.stages.report import UNIT
 
 with lazily:

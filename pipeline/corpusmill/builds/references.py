@@ -20,8 +20,7 @@ from corpusmill.fingerprint import fingerprint
 from corpusmill.storage import StoredFile, is_hub, is_local, list_sources, open_store
 from corpusmill.storage.listing import is_glob
 from corpusmill.storage.locations import file_keys
-from corpusmill.upload.stages.description import DATASET, VERSION, VERSION_DIGITS, described
-from corpusmill.upload.stages.versions import LATEST, latest_version
+from corpusmill.upload.stages.description import DATASET, LATEST, VERSION, VERSION_DIGITS, described, latest_version
 
 KEY_DIGITS = 12
 

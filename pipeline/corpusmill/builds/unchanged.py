@@ -19,10 +19,10 @@ from corpusmill.engine.unchanged import is_unchanged
 from corpusmill.engine.work_folder.small import refresh
 from corpusmill.errors import CorpusmillError
 from corpusmill.storage import is_hub
+from corpusmill.upload.stages.description import latest_version
 from corpusmill.upload.stages.manifest import dataset_version
 from corpusmill.upload.stages.report import UNIT
 from corpusmill.upload.stages.upload import destination_folder, require_delivered
-from corpusmill.upload.stages.versions import latest_version
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build

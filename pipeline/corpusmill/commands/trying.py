@@ -18,7 +18,7 @@ with lazily:
 
     from corpusmill.config import sections
     from corpusmill.report import tried as report_tried
-    from corpusmill.steps import trying
+    from corpusmill.steps import chain
 
 
 step_app = typer.Typer(help="Try steps of your own (docs/steps.md).", no_args_is_help=True)
@@ -52,7 +52,7 @@ def try_step(
     except pydantic.ValidationError as error:
         problems = [problem["msg"].removeprefix("Value error, ") for problem in error.errors()]
         raise typer.BadParameter("; ".join(problems)) from None
-    tried = trying.try_steps(
+    tried = chain.try_steps(
         [step],
         inputs,
         documents=documents,

@@ -4,9 +4,9 @@ In: batches of documents (text, id, file, line), the steps of a configuration.
 Out: per document, why it is dropped (or that it is kept), its new text if a step changed it, its attributes.
 
     use: module:name --identity_of--> what the plan pins        loading.py
-                     --load--> the function or class            own_modules.py: what is in memory, against its files
+                     --load--> the function or class            what is in memory, against its files
     batch --Chain--> outcomes                                    chain.py, answering.py
-    try_steps: the first documents of some files, without a build trying.py
+    try_steps: the first documents of some files, without a build chain.py
     Document, Batch, Drop, Keep, Reasons: what steps see and say answers.py
 
     decisions made elsewhere --read_decisions--> write_sorted --> Sorted.find  decisions.py, conditions.py

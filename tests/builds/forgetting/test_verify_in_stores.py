@@ -17,7 +17,7 @@ import pytest
 from corpusmill.inspect.verify import verify_build
 from corpusmill.inspect.verify.destinations import IN_SPITE, UNKNOWN
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
-from corpusmill.upload.stages.versions import latest_version
+from corpusmill.upload.stages.description import latest_version
 from tests.builds.forgetting.test_purge import MINE
 from tests.hub_writing import WritableHub
 from tests.system.test_forget import build, settings, write_list, write_sources

@@ -37,13 +37,12 @@ from corpusmill.engine.work_folder.outputs import OUTPUTS, attempt_key
 from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.sources.stages.download import ARRIVING
-from corpusmill.steps.stages.filter_summary import decisions_found
+from corpusmill.steps.stages.applying import decisions_found
 from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.storage.mirrored import address_of, place_of
-from corpusmill.upload.stages.description import version_of
+from corpusmill.upload.stages.description import latest_version, version_of
 from corpusmill.upload.stages.manifest import UNIT
 from corpusmill.upload.stages.retention import find_old_versions, places_of, remove_old_version
-from corpusmill.upload.stages.versions import latest_version
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build

@@ -24,8 +24,7 @@ from corpusmill.errors import CorruptDataError, SourceError, VerificationError
 from corpusmill.inspect.verify.delivered import describe, read_card, read_file
 from corpusmill.inspect.verify.destinations import object_sha256
 from corpusmill.storage import Store, Wanted, fetch, is_hub, is_local, open_store
-from corpusmill.upload.stages.description import DATASET, SUMS, VERSION
-from corpusmill.upload.stages.versions import LATEST, latest_version
+from corpusmill.upload.stages.description import DATASET, LATEST, SUMS, VERSION, latest_version
 
 THREADS = 4
 

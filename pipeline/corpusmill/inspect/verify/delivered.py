@@ -46,9 +46,8 @@ from corpusmill.inspect.verify.finding import DAMAGE, Finding, difference, findi
 from corpusmill.inspect.verify.verification import Verification, render
 from corpusmill.report.card import CROISSANT, README, card_texts, figures_in
 from corpusmill.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
-from corpusmill.upload.stages.description import DATASET, HELD, SUMS, reference_text, sums_text
+from corpusmill.upload.stages.description import DATASET, HELD, LATEST, SUMS, latest_version, reference_text, sums_text
 from corpusmill.upload.stages.upload import is_index_cache
-from corpusmill.upload.stages.versions import LATEST, latest_version
 
 NEXT = (
     "corpusmill repair restores one destination from another; corpusmill upload resends what differs if the work "

@@ -31,8 +31,8 @@ from corpusmill.report.card import CROISSANT, README, card_texts
 from corpusmill.shuffle.stages.gather import provenance
 from corpusmill.shuffle.stages.scatter import KINDS
 from corpusmill.tokens.stages.tokenize import Vocabulary, vocabulary
-from corpusmill.upload.stages.card import card_figures
 from corpusmill.upload.stages.description import DATASET, SUMS, format_totals, held_by_file, listing, version_of
+from corpusmill.upload.stages.figures import card_figures
 from corpusmill.upload.stages.manifest import UNIT, WORK
 
 BLOCK_TOKENS = 1 << 20

@@ -25,7 +25,7 @@ from corpusmill.inspect.verify.receipts import StepFolder, check_accounts, check
 from corpusmill.report.content import nothing_in_common
 from corpusmill.report.figures import counted
 from corpusmill.steps.stages import decided
-from corpusmill.steps.stages.filter_summary import decisions_found
+from corpusmill.steps.stages.applying import decisions_found
 
 
 @dataclass(frozen=True)

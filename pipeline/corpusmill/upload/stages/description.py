@@ -1,6 +1,8 @@
-"""A dataset's description: `dataset.json`, `SHA256SUMS` and `exp_data.json`, from receipts and from each other.
+"""A dataset's description: `dataset.json`, `SHA256SUMS` and `exp_data.json`, from receipts and from each other; and the
+latest version at a destination.
 
-The manifest writes them (manifest.py); verify recreates them from the delivered files.
+The manifest writes them (manifest.py); verify recreates them from the delivered files. In a folder or a bucket
+latest.json names the latest version; on the Hub it is the content of the branch's last commit.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from typing import Any
 
 from corpusmill.config import dataset_folder, named_version, version_folder
 from corpusmill.engine.ledger import Receipt
-from corpusmill.errors import CorruptDataError
+from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.lazy import lazily
+from corpusmill.storage import is_hub, open_store
 
 with lazily:
     from corpusmill.export import companions
@@ -137,3 +140,33 @@ def reference_text(description: dict[str, Any], reference: dict[str, Any], versi
 def sums_text(digests: dict[str, str]) -> str:
     """`SHA256SUMS` of the dataset: of all other files name -> sha256, in order of name."""
     return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(digests.items()))
+
+
+LATEST = "latest.json"
+
+
+def latest_version(folder: str, *, endpoint_url: str | None = None) -> str | None:
+    """The latest version in a folder of all; None if nothing was delivered there. SourceError for a malformed
+    latest.json.
+    """
+    store = open_store(folder, endpoint_url=endpoint_url)
+    name = DATASET if is_hub(folder) else LATEST
+    if store.stat(name) is None:
+        return None
+    with store.open(name) as file:
+        text = file.read()
+    if is_hub(folder):
+        return hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
+    try:
+        if VERSION.fullmatch(version := json.loads(text)["version"]):
+            return str(version)
+        got = "something else"
+    except (ValueError, LookupError, TypeError) as error:
+        got = type(error).__name__
+    raise SourceError(
+        "destination.latest_unknown: the latest version is unknown",
+        where=f"{store.folder}/{LATEST}",
+        expected=f'{{"version": ...}}, {VERSION_DIGITS} hex digits',
+        got=got,
+        next_step="upload the dataset again, which writes it; to read one version, name its folder",
+    )

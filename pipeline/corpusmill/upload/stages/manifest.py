@@ -38,8 +38,6 @@ from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import shown_shard
 from corpusmill.steps.stages.applying import ATTRIBUTES, DROPPED
 from corpusmill.tokens.stages.tokenize import Vocabulary, vocabulary
-from corpusmill.upload.stages.accounts import accounts_of
-from corpusmill.upload.stages.card import CardSettings, card_figures, card_inputs, card_settings
 from corpusmill.upload.stages.description import (
     DATASET,
     SUMS,
@@ -51,6 +49,7 @@ from corpusmill.upload.stages.description import (
     sums_text,
     version_of,
 )
+from corpusmill.upload.stages.figures import CardSettings, accounts_of, card_figures, card_inputs, card_settings
 
 with lazily:
     import numpy as np

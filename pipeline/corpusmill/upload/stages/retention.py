@@ -38,8 +38,7 @@ from corpusmill.engine.planned import read_plan
 from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.storage import is_hub, is_local, open_store
-from corpusmill.upload.stages.description import DATASET
-from corpusmill.upload.stages.versions import LATEST, latest_version
+from corpusmill.upload.stages.description import DATASET, LATEST, latest_version
 
 if TYPE_CHECKING:
     from corpusmill.engine.plan import Plan

@@ -45,7 +45,7 @@ from corpusmill.shuffle.quality import OrderQuality, qualities_bands
 from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import budget_summary, shown_total
 from corpusmill.sources.stages.index import quarantine_of, rejected_examples, rejected_reasons
-from corpusmill.steps.stages.filter_summary import filter_summary
+from corpusmill.steps.stages.applying import filter_summary
 from corpusmill.tokens.stages.tokenize import vocabulary
 from corpusmill.upload.stages.manifest import QUALITY, UNIT
 from corpusmill.upload.stages.upload import destination_folder

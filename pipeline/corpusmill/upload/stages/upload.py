@@ -41,10 +41,9 @@ from corpusmill.storage import Store, Traffic, is_hub, is_local, open_store
 from corpusmill.storage.hub import HubRepository, LocalFile
 from corpusmill.storage.local import LocalStore, explained
 from corpusmill.storage.retries import retried
-from corpusmill.upload.stages.description import DATASET
+from corpusmill.upload.stages.description import DATASET, LATEST
 from corpusmill.upload.stages.hub_upload import commit_version
 from corpusmill.upload.stages.manifest import UNIT, dataset_files, dataset_version, require_undamaged
-from corpusmill.upload.stages.versions import LATEST
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
