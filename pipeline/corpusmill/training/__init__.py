@@ -4,14 +4,13 @@ In:  a finished build with its receipts and shards, and the trainer's order: Meg
      the seed and the tokens of a sequence, of several folders in the mixture that was planned.
 Out: for each sample the records in it, and of these the documents, files and lines (lineage/).
 
-    sample.py             a trainer's samples, and their trace
+    sample.py             a trainer's samples, their trace, and both as text
     megatron_cache.py     GPTDataset's and BlendedDataset's arrays: sample -> sequences of an .idx
     megatron_samples.py   whether a cache is of this dataset; sequences -> records of its parts
-    nanoset_samples.py    nanotron's and datatrove's order: sample -> window of a .ds -> its records
-    nanoset_mixture.py    a Nanoset of several folders with weights, by `corpusmill mix`
+    nanoset_samples.py    nanotron's and datatrove's order: sample -> window of a .ds -> its records; of several folders
+                          with weights, by `corpusmill mix`
     runs.py               selects one of the two
     mixture/              the proportions and the order in which a run sees several datasets
-    render.py             the trace as text
 
     step, batch --(step - 1) x batch--> samples --the trainer's order--> spans of records --lineage--> documents, lines
 
@@ -27,8 +26,7 @@ a Nanoset one permutation of an epoch's windows. Then lineage's price for each d
 step of 16 takes 0.6 s of one core, one of 1,024 takes 1.0 (benchmarks/trace_step.py), the process's start included.
 """
 
-from corpusmill.training.render import render_sample
 from corpusmill.training.runs import open_samples
-from corpusmill.training.sample import Samples, SampleTrace, trace_samples
+from corpusmill.training.sample import Samples, SampleTrace, render_sample, trace_samples
 
 __all__ = ["SampleTrace", "Samples", "open_samples", "render_sample", "trace_samples"]

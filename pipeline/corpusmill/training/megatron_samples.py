@@ -20,7 +20,7 @@ from corpusmill.training.sample import Drawn, RecordSpan
 from corpusmill.upload.stages.manifest import dataset_files, dataset_version
 
 with lazily:
-    from corpusmill.training.mixture import splits
+    from corpusmill.training.mixture import sources
 
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _fits(draws: Draws, seed: int | None, sequence_tokens: int | None, split: st
         return False
     if split is None or not draws.split:
         return split is None
-    return splits.parse_split(split) == splits.parse_split(draws.split)
+    return sources.parse_split(split) == sources.parse_split(draws.split)
 
 
 def _name(draws: Draws) -> str:

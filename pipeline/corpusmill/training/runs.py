@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 from corpusmill.errors import PermanentError
 from corpusmill.lazy import lazily
-from corpusmill.training.megatron_samples import EXPORT as MEGATRON
 from corpusmill.training.megatron_samples import MegatronSamples
-from corpusmill.training.nanoset_mixture import EXPORT as NANOSET
-from corpusmill.training.nanoset_mixture import read_mixture
 from corpusmill.training.sample import Samples
 
 with lazily:
@@ -37,7 +34,7 @@ def open_samples(
     PermanentError for a dataset without the export, a Nanoset without `sequence_tokens` or with a split, and a cache or
     mixture without one such run on this dataset.
     """
-    wanted = NANOSET if megatron_cache is None else MEGATRON
+    wanted = "nanoset" if megatron_cache is None else "megatron"
     formats = build.config.exports.formats()
     if wanted not in formats:
         raise PermanentError(
@@ -56,7 +53,7 @@ def open_samples(
     if megatron_cache is not None:
         return MegatronSamples(build, Path(megatron_cache), seed=seed, sequence_tokens=sequence_tokens, split=split)
     if mixture is not None and split is None:
-        known = read_mixture(Path(mixture), build)
+        known = nanoset_samples.read_mixture(Path(mixture), build)
         if sequence_tokens not in (None, known.sequence_tokens) or seed not in (None, known.seed):
             raise PermanentError(
                 "mixture.other_run: the mixture is for another run",

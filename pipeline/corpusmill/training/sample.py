@@ -1,4 +1,4 @@
-"""Samples of a training run as frozen values, and the documents in them."""
+"""Samples of a training run as frozen values, the documents in them, and both as text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from corpusmill.errors import PermanentError
+from corpusmill.errors import PermanentError, inline
 from corpusmill.export.stages.layout import OutputPlan
 from corpusmill.inspect.lineage import RecordTrace, Tracer
+from corpusmill.inspect.lineage.facts import PART_COLUMNS, Piece, number_of, part_row, table
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
@@ -81,3 +82,22 @@ def trace_samples(samples: Samples, first: int, count: int) -> Iterator[SampleTr
             if drawn.output
         )
         yield SampleTrace(number, drawn.file, records)
+
+
+def render_sample(sample: SampleTrace) -> str:
+    """A sample and its parts, one line per part; for one of another dataset, only the file."""
+    if not sample.records:
+        return f"sample {sample.number:,} of {inline(sample.file)}: another dataset's"
+    rows, documents, tokens = [], set(), 0
+    for record in sample.records:
+        first, last = record.record_tokens
+        for part in record.parts:
+            place, *columns = part_row(part, tokens - first)
+            rows.append((place, f"{record.record:,}", *columns))
+            if isinstance(part, Piece):
+                documents.add((part.document.shard, part.document.ordinal))
+        tokens += last - first
+    head = (
+        f"sample {sample.number:,} of {inline(sample.file)}: {tokens:,} tokens, {number_of(len(documents), 'document')}"
+    )
+    return "\n".join([head, "", *table(("in the sample", "record", *PART_COLUMNS), rows)])

@@ -16,12 +16,11 @@ from corpusmill.cli import app
 from corpusmill.config.epochs import token_count
 from corpusmill.export import megatron
 from corpusmill.training.mixture import Source, mix, open_source
+from corpusmill.training.mixture.folders import data_path, nanotron_yaml, splits, training_files
 from corpusmill.training.mixture.mixture import nanoset_windows
 from corpusmill.training.mixture.order import nanoset_epoch
 from corpusmill.training.mixture.picture import mixture_html
-from corpusmill.training.mixture.splits import parse_split
-from corpusmill.training.mixture.training import data_path, nanotron_yaml, splits, training_files
-from corpusmill.training.mixture.weights import by_size, normalised
+from corpusmill.training.mixture.sources import by_size, normalised, parse_split
 from tests.oracles.mixture import greedy_order
 from tests.raising import raises
 from tests.system.described import sha256_of

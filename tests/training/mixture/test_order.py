@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.training.mixture.order import blend_draws, blend_order, nanoset_counts, nanoset_epoch
-from corpusmill.training.mixture.weights import by_size, normalised
+from corpusmill.training.mixture.sources import by_size, normalised
 from tests.oracles.mixture import greedy_order
 
 # huggingface/nanotron docs/nanoset.md: four datasets, their windows and weights, and the two arrays of one epoch.

@@ -4,20 +4,18 @@ In:  folders of finished datasets (each with its dataset.json), a weight for eac
      of a sequence, the tokens to train on.
 Out: a `Mixture`: draws and epochs of every source as each trainer will actually draw them, and the trainers' files.
 
-    sources.py   what a finished dataset holds for a trainer: tokens, windows of every file, vocabulary
-    weights.py   weights as given, or p^alpha of the sources' tokens
-    splits.py    which tokens train: by --split of every file, or by whole files
+    sources.py   what a finished dataset holds for a trainer: tokens, windows of every file, vocabulary; weights as
+                 given, or p^alpha of the sources' tokens; which tokens train: by --split of every file, or by files
     order.py     the source drawn at each step: Megatron's blend, nanotron's Nanoset epoch and its repetition
     mixture.py   draws, epochs and unseen samples, for every way to train; refuses incompatible sources
-    training.py  nanotron YAML (both forms), Megatron's argument list, split and sequences JSON
-    folders.py   the command: folders in, the mixture and its files out
+    folders.py   the command: folders in, the mixture and the trainers' files out
     picture.py   the table in the terminal, the bars as one HTML file
 
 Both trainers draw greedily: at step i the source for which `weight * max(i, 1) - drawn` is largest, the first of
 equals.
 
     Megatron    one order over all N samples, of files: a source shares its weight among its files by their tokens.
-                Which of a file's tokens train depends on how the data is given, and so do the epochs (splits.py).
+                Which of a file's tokens train depends on how the data is given, and so do the epochs (sources.py).
     Nanoset     the order over one epoch of sum(windows) samples, its sample being drawn mod windows; then one
                 permutation of both, and the same epoch again and again up to N. With weights, a source drawn less often
                 than it has windows shows the SAME few windows in every epoch, and the others never.

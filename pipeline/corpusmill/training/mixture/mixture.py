@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from corpusmill.config.epochs import epochs_of
 from corpusmill.errors import ConfigError
 from corpusmill.training.mixture.order import blend_draws, nanoset_counts
-from corpusmill.training.mixture.sources import Source
-from corpusmill.training.mixture.splits import (
+from corpusmill.training.mixture.sources import (
     DEFAULT_SPLIT,
     BlendPart,
+    Source,
     Split,
+    by_size,
     files_needed,
     has_empty_split,
+    normalised,
     parts_by_files,
     parts_by_sequences,
 )
-from corpusmill.training.mixture.weights import by_size, normalised
 
 Way = Literal["megatron", "megatron_splits", "nanoset"]
 MOST_SOURCES = 32_767  # Megatron's blend counts sources in int16
@@ -57,7 +58,7 @@ class Mixture:
     """Sources, their weights (float64, summing to 1), Megatron's split, and the exposures of every way of training.
 
     `megatron` is Megatron with --data-path and --split, `megatron_splits` with the files' splits, both of
-    corpusmill.training.mixture.splits; `data_path` are the files of the first, in order.
+    corpusmill.training.mixture.sources; `data_path` are the files of the first, in order.
     """
 
     sources: tuple[Source, ...]

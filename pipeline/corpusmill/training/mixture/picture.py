@@ -18,7 +18,7 @@ from rich.text import Text
 from corpusmill.report import svg
 from corpusmill.report.figures import count_text, grouped
 from corpusmill.training.mixture.mixture import Exposure, Mixture, Way
-from corpusmill.training.mixture.splits import split_in_words
+from corpusmill.training.mixture.sources import split_in_words
 
 COLUMNS = ("source", "weight", "trains", "samples", "drawn", "epochs", "seen")
 BAR_HEIGHT, GAP, LABEL, FIGURES, WIDTH = 22.0, 10.0, 220.0, 150.0, 900.0
