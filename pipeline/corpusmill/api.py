@@ -57,9 +57,12 @@ def build(configuration: Configuration, *, workers: int = 1, verify: bool = Fals
     return graph.open_build(local.build_dataset(load(configuration), workers=workers, verify=verify))
 
 
-def open_dataset(folder: str | Path) -> Dataset:
-    """A finished dataset in a folder such as `outputs/web/latest`; SourceError if there is none."""
-    return datasets_dataset.open_dataset(folder)
+def open_dataset(folder: str | Path, configuration: Configuration | None = None) -> Dataset:
+    """A finished dataset in a folder such as `outputs/web/latest`; SourceError if there is none.
+
+    The configuration is needed for the source documents of a record, and for a tokenizer that only it can find.
+    """
+    return datasets_dataset.open_dataset(folder, None if configuration is None else load(configuration))
 
 
 def trace(configuration: Configuration, format: str, file: int | str, record: int) -> RecordTrace:

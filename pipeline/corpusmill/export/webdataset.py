@@ -142,10 +142,11 @@ def read_shard(path: Path) -> Iterator[tuple[str, NDArray[np.uint32]]]:
     member with a bare header, and text that is not the compact JSON list of ints from 0 to 2^32 - 1.
     """
     for name, at, body in read_members(path):
-        yield name, _decode_context(path, at, body)
+        yield name, decode_context(path, at, body)
 
 
-def _decode_context(path: Path, at: int, body: bytes) -> NDArray[np.uint32]:
+def decode_context(path: Path, at: int, body: bytes) -> NDArray[np.uint32]:
+    """The ids in a member's body, 1-D; `at` is its place in the file. VerificationError as read_shard."""
     if not body.startswith(GZIP_HEADER):
         raise fault("webdataset.gzip_header: a body has another header", path, at, expected=GZIP_HEADER, got=body[:10])
     stream = zlib.decompressobj(wbits=GZIP_WINDOW)
@@ -196,7 +197,7 @@ def verify_shard(path: Path, *, context_tokens: int, vocabulary_size: int, recor
                 expected=f"{prefix}<record id>{SUFFIX}",
                 got=name,
             )
-        context = _decode_context(path, at, body)
+        context = decode_context(path, at, body)
         if context.size != context_tokens:
             raise fault(
                 f"webdataset.context_length: {name} has another length",

@@ -12,7 +12,7 @@ from corpusmill.direct.reshuffle.lines import list_inputs
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.export.companions import MANIFEST
 from corpusmill.export.files import INCOMPLETE, whole_files
-from corpusmill.inspect.datasets.dataset import require_complete
+from corpusmill.inspect.datasets.complete import require_complete
 from corpusmill.shuffle.lines import full_folder_explained
 
 TOKEN_SHARD = "token_shard.json"  # noqa: S105 (a file's name)

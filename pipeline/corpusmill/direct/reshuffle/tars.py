@@ -22,7 +22,7 @@ from corpusmill.export.companions import MANIFEST, write_manifest
 from corpusmill.export.files import whole_file
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding
 from corpusmill.export.webdataset import member_name, shard_name
-from corpusmill.inspect.datasets.dataset import require_one_length, require_one_vocabulary
+from corpusmill.inspect.datasets.complete import require_one_length, require_one_vocabulary
 from corpusmill.shuffle.lines import Shuffled, shuffle_records
 
 BATCH_BYTES = 4 << 20

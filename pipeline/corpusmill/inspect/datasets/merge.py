@@ -27,7 +27,7 @@ from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.checks import blocks
 from corpusmill.export.files import file_bytes, whole_file
-from corpusmill.inspect.datasets.dataset import require_complete, require_one_vocabulary
+from corpusmill.inspect.datasets.complete import require_complete, require_one_vocabulary
 from corpusmill.storage.locations import natural_order
 
 WINDOW_BYTES = 4 << 20  # mapped at once

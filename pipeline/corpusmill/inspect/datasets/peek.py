@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,9 @@ from numpy.typing import NDArray
 
 from corpusmill.config import DatasetConfig
 from corpusmill.errors import PermanentError, TokenizerError, TransientError, visible
-from corpusmill.inspect.datasets.dataset import (
-    dataset_above,
-    open_documents,
-    open_stream,
-    read_records,
-    require_complete,
-)
-from corpusmill.tokens.stages.tokenize import configured_tokenizer
-from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from corpusmill.inspect.datasets.complete import require_complete
+from corpusmill.inspect.datasets.dataset import dataset_above
+from corpusmill.inspect.datasets.records import open_records
 
 IDS_SHOWN = 16
 
@@ -34,7 +26,7 @@ class Peek:
 
     path: Path
     record: int
-    records: int | None
+    records: int
     tokens: int
     ids: NDArray[Any]
     text: str
@@ -50,12 +42,12 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
     PermanentError for a record that is not there, VerificationError for a damaged file or index, TokenizerError for a
     `config` with another tokenizer than the dataset's.
     """
-    vocabulary = dataset_above(path).vocabulary
+    dataset = dataset_above(path, config)
     require_complete([path.with_suffix("") if path.suffix in {".bin", ".idx"} else path])
-    records, ids = _read(path, record, vocabulary["dtype"])
+    records, ids = _read(path, record, dataset.vocabulary["dtype"])
     shown = ids[:tokens]
     try:
-        tokenizer = _tokenizer(path, vocabulary, config)
+        tokenizer = dataset.tokenizer
     except (TokenizerError, TransientError) as error:
         if config:
             raise
@@ -63,49 +55,25 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
     return Peek(path, record, records, len(ids), shown, tokenizer.decode(shown).decode("utf-8", "backslashreplace"))
 
 
-def _read(path: Path, record: int, dtype: str) -> tuple[int | None, NDArray[Any]]:
-    """How many records there are, if that can be told without reading all; the record's ids."""
-    if path.suffix == ".tar":
-        for context in islice(read_records(path, dtype), min(record, sys.maxsize), None):
-            return None, context
-        raise PermanentError("record.unknown: no such record", where=path, got=f"record {record}")
-    if (stream := open_stream(path, dtype)) is not None:
-        return len(stream), stream[_within(path, record, len(stream)) :]
-    count, document = open_documents(path)
-    return count, document(_within(path, record, count))
-
-
-def _within(path: Path, record: int, records: int) -> int:
-    if record >= records:
+def _read(path: Path, record: int, dtype: str) -> tuple[int, NDArray[Any]]:
+    """How many records there are, or of a stream tokens; the record's ids."""
+    opened = open_records(path, dtype)
+    is_stream = opened.tokens is not None and path.suffix != ".ds" and not path.with_suffix(".idx").exists()
+    count = len(opened.record(0)) if is_stream else opened.records
+    if record >= count:
         raise PermanentError(
-            "record.unknown: no such record", where=path, expected=f"0 to {records - 1:,}", got=f"record {record:,}"
+            "record.unknown: no such record", where=path, expected=f"0 to {count - 1:,}", got=f"record {record:,}"
         )
-    return record
-
-
-def _tokenizer(path: Path, vocabulary: dict[str, Any], config: DatasetConfig | None) -> Tokenizer:
-    if config is None:
-        revision = vocabulary.get("revision") or None
-        return load_tokenizer(vocabulary["name"], sha256=vocabulary["sha256"], revision=revision, engine="reference")
-    tokenizer = configured_tokenizer(config, engine="reference")
-    if tokenizer.sha256 != vocabulary["sha256"]:
-        raise TokenizerError(
-            "peek.other_tokenizer: the configuration names another tokenizer than the dataset's",
-            where=path,
-            expected=f"{vocabulary['name']}, sha256 {vocabulary['sha256']}",
-            got=f"{tokenizer.name}, sha256 {tokenizer.sha256}",
-            next_step="give the configuration that built this dataset",
-        )
-    return tokenizer
+    return count, opened.record(0)[record:] if is_stream else opened.record(record)
 
 
 def render_peek(peek: Peek) -> str:
     """For people: where it is, the first and last ids, and the text."""
-    of = "" if peek.records is None else f" of {peek.records:,}"
     ids = peek.ids.tolist()
     listed = " ".join(map(str, ids[:IDS_SHOWN])) + (f" ... {ids[-1]}" if len(ids) > IDS_SHOWN else "")
     shown = "" if len(ids) == peek.tokens else f", the first {len(ids):,} shown"
-    head = f"{visible(str(peek.path))}\nrecord {peek.record:,}{of}: {peek.tokens:,} tokens{shown}\nids  {listed}"
+    record = f"record {peek.record:,} of {peek.records:,}: {peek.tokens:,} tokens{shown}"
+    head = f"{visible(str(peek.path))}\n{record}\nids  {listed}"
     if peek.missing:
         return f"{head}\n\nno text: {peek.missing}; --config CONFIG says where to find the tokenizer"
     return f"{head}\n\n{visible(peek.text)}"

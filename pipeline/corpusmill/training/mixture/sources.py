@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from corpusmill.errors import ConfigError, SourceError
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
-from corpusmill.inspect.datasets.dataset import Dataset, open_dataset, require_complete
+from corpusmill.inspect.datasets.complete import require_complete
+from corpusmill.inspect.datasets.dataset import Dataset, open_dataset
 
 
 @dataclass(frozen=True)
