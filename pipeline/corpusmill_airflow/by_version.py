@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from corpusmill.errors import PermanentError
-from corpusmill_airflow.versions import AIRFLOW
+from corpusmill_airflow import AIRFLOW
 
 if AIRFLOW >= (3, 2):
     from airflow.sdk import (

@@ -1,9 +1,9 @@
 """Credentials of stores from Airflow's connections, and so from its secrets backends.
 
 A configuration names a connection for each kind of store: `dag: {connections: {s3: aws_default}}`. `plan` keeps only
-these names beside the plan (section.py), never secrets. A task that uses stores gets the connections from Airflow and
-has their values in its environment while it works, as do the programs that it starts. Airflow itself masks a
-connection's secrets in the logs of the task that requested it.
+these names beside the plan, never secrets: a form may have chosen the configuration, whose file later tasks cannot
+know. A task that uses stores gets the connections from Airflow and has their values in its environment while it works,
+as do the programs that it starts. Airflow itself masks their secrets in the logs of the task that requested them.
 
 A work folder in a bucket is read by every task, and by the pages: its credentials come from the environment, or a role.
 """
@@ -13,15 +13,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.config.schedule import ScheduleConfig
+from corpusmill.engine.work_folder.small import refresh, write
 from corpusmill.errors import PermanentError
 from corpusmill.lazy import lazily
+from corpusmill.storage.mirrored import path_of
 
 with lazily:
     from corpusmill_airflow import by_version
-
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -154,3 +157,23 @@ VARIABLES: dict[str, Callable[[Connection, dict[str, Any]], Variables]] = {
     "hf": _hf_variables,
 }
 TYPES = {"s3": "aws", "gs": "google_cloud_platform"}
+
+
+KEPT = ".dag"  # beside a plan's receipt, of the newest run: its KEYS
+KEYS = {"approve_removal", "connections"}  # names of connections, never secrets
+
+
+def keep_section(plan_receipt: Path, section: ScheduleConfig) -> None:
+    """Record the section for every later task of a plan's run."""
+    write(plan_receipt.with_name(KEPT), section.model_dump_json(include=KEYS).encode() + b"\n")
+
+
+def section_of(plan_receipt: str | Path) -> ScheduleConfig:
+    """The section kept beside a plan, given its receipt's path or address; the defaults if Airflow did not plan it."""
+    path = path_of(plan_receipt).with_name(KEPT)
+    return ScheduleConfig.model_validate_json(path.read_bytes()) if refresh(path) else ScheduleConfig()
+
+
+def credentials_of(plan_receipt: str | Path) -> AbstractContextManager[None]:
+    """The credentials of the connections that are named beside a plan."""
+    return credentials(section_of(plan_receipt).connections)

@@ -9,7 +9,6 @@ The last task before such tasks skips them: not earlier, because what follows th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.builds.chain import APPROVALS, STEPS, all_tasks
@@ -29,12 +28,6 @@ def needed_ids(config: DatasetConfig, parts: int, *, asks: bool) -> set[str]:
     tasks = [task for task in all_tasks() if task.stages(config, parts) and (asks or not task.round.asked)]
     approvals = [task_id for task_id, stage in APPROVAL_TASKS.items() if asks and GRAPH.is_wanted(stage, config)]
     return {*(task.name for task in tasks), *approvals}
-
-
-def missing_tasks(ids: Iterable[str], config: DatasetConfig, *, asks: bool) -> list[str]:
-    """Tasks that a run of a configuration may need and that a DAG of these tasks has not."""
-    there = {name for task_id in ids for name in _names(task_id)}
-    return sorted(name for name in needed_ids(config, 2, asks=asks) - there)
 
 
 def skip_unneeded(context: Any, config: DatasetConfig, part: Part, *, asks: bool) -> None:

@@ -39,7 +39,6 @@ OURS = (
     "corpusmill.questions",
     "corpusmill.engine.claim",
     "corpusmill_airflow.connections",
-    "corpusmill_airflow.section",
     "corpusmill_airflow.worker",
 )
 PACKAGES = ("corpusmill", "corpusmill_airflow")

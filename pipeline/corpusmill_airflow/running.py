@@ -32,7 +32,6 @@ with lazily:
     from corpusmill.config import bounds, form
     from corpusmill.engine import claim, estimates, ledger, runs
     from corpusmill_airflow import by_version, connections, worker
-    from corpusmill_airflow import section as corpusmill_airflow_section
 
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def _parts_before(context: Any) -> int:
 def asks_for_approval(context: Any, plan_receipt: str | Path) -> bool:
     """Whether somebody is asked before a removal: as the form says, or else the configuration."""
     asked = context["params"].get("approve_removal")
-    return bool(corpusmill_airflow_section.section_of(plan_receipt).approve_removal if asked is None else asked)
+    return bool(connections.section_of(plan_receipt).approve_removal if asked is None else asked)
 
 
 @contextmanager
@@ -212,7 +211,7 @@ def plan_run(
         planned = graph.open_build(plan_receipt).plan
         of_references = [[file.location for file in reference.files()] for reference in planned.references or ()]
         bounds.require_listed(config, operators, (file.location for file in planned.files()), of_references)
-        corpusmill_airflow_section.keep_section(plan_receipt, section)
+        connections.keep_section(plan_receipt, section)
         if dry:
             with connections.credentials(section.connections):
                 show_estimate(context, worker.ask("estimate", plan_receipt=made["plan_receipt"]))

@@ -30,21 +30,18 @@ from airflow.sdk import (
     task,
 )
 
-from corpusmill.builds.chain import STEPS, Task, all_tasks
+from corpusmill.builds.chain import STEPS, Task, all_tasks, find_task, label_of
 from corpusmill.builds.graph import GRAPH
 from corpusmill.config.schedule import MOST_TASKS
 from corpusmill.lazy import lazily
 from corpusmill.storage.mirrored import path_of
 from corpusmill_airflow.by_version import RETRY_ARGUMENTS, retried_as_its_error_says
-from corpusmill_airflow.metrics import traffic_counted
 from corpusmill_airflow.needed import APPROVAL_TASKS
 
 with lazily:
-    from corpusmill.builds import chain as builds_chain
     from corpusmill.builds import graph
     from corpusmill.engine import parts, runs
-    from corpusmill_airflow import connections as corpusmill_airflow_connections
-    from corpusmill_airflow import needed, open_lineage, running, section, worker
+    from corpusmill_airflow import connections, needed, open_lineage, running, worker
 
 
 if TYPE_CHECKING:
@@ -221,14 +218,10 @@ def run_part(name: str, plan_receipt: str, part: str, processes: int | None = No
     A cleared task does its work again; a retry keeps what the last try finished.
     """
     context = get_current_context()
-    item, this = builds_chain.find_task(name), parts.read_part(part)
+    item, this = find_task(name), parts.read_part(part)
     holds = running.dataset_claimed(plan_receipt, context, airflow or running.this_airflow())
-    stores = (
-        corpusmill_airflow_connections.credentials(section.section_of(plan_receipt).connections)
-        if item.uses_stores
-        else nullcontext()
-    )
-    with running.refusal_shown(context), traffic_counted(name), holds, stores:
+    stores = connections.credentials_of(plan_receipt) if item.uses_stores else nullcontext()
+    with running.refusal_shown(context), worker.traffic_counted(name), holds, stores:
         receipts = worker.run_part(
             plan_receipt,
             name,
@@ -239,7 +232,7 @@ def run_part(name: str, plan_receipt: str, part: str, processes: int | None = No
             verify=bool(context["params"].get("verify")),
         )
         build = graph.open_build(plan_receipt)
-        context["ran"] = builds_chain.label_of(receipts)  # type: ignore[literal-required]
+        context["ran"] = label_of(receipts)  # type: ignore[literal-required]
         context["ti"].xcom_push("return_value", receipts)
         needed.skip_unneeded(context, build.config, this, asks=running.asks_for_approval(context, plan_receipt))
 
@@ -260,16 +253,10 @@ class Report(BaseOperator):
     @retried_as_its_error_says
     def execute(self, context: Context) -> str:
         """Write the report, and announce the dataset if `latest` points to it."""
-        connections = section.section_of(
-            self.plan_receipt
-        ).connections  # old versions may be removed from the destinations now
         claimed = running.dataset_claimed(self.plan_receipt, context, running.this_airflow())
-        with (
-            running.refusal_shown(context),
-            traffic_counted(REPORT),
-            claimed,
-            corpusmill_airflow_connections.credentials(connections),
-        ):
+        # Old versions may be removed from the destinations now.
+        stores = connections.credentials_of(self.plan_receipt)
+        with running.refusal_shown(context), worker.traffic_counted(REPORT), claimed, stores:
             reported: dict[str, Any] = worker.ask("report", plan_receipt=self.plan_receipt)
             self.provenance = reported["provenance"]
             if stays := runs.why_latest_stays(path_of(self.plan_receipt)):

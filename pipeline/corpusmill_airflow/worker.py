@@ -2,6 +2,11 @@
 
 That environment has `corpusmill[worker]` of this version; Airflow's own then needs none of the packages of the extra.
 Claims need Airflow's records of runs, so they stay in the task's process.
+
+A task's traffic with a work folder in a bucket is emitted as counters of Airflow's metrics (StatsD, OpenTelemetry),
+each with the tag `task`; a work folder on disks gives none:
+
+    corpusmill.work_folder.requests  .retries  .bytes_received  .bytes_sent  .cache_hits  .cache_misses
 """
 
 from __future__ import annotations
@@ -14,24 +19,28 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import corpusmill
 from corpusmill import installed
 from corpusmill.engine.ledger import RECEIPT_NAME
+from corpusmill.engine.work_folder.moved import MOVED, moved, report_moved, reported
 from corpusmill.errors import CorpusmillError, PermanentError, StorageFullError, TransientError
 from corpusmill.lazy import lazily
 from corpusmill.storage.mirrored import address_of
+from corpusmill_airflow.by_version import Stats
 
 with lazily:
     from corpusmill import questions
     from corpusmill.builds import graph, local
 
-
 if TYPE_CHECKING:
     from corpusmill.engine.parts import Part
 
+PREFIX = "corpusmill.work_folder"
 EXIT_CODES = {kind.exit_code: kind for kind in (StorageFullError, TransientError)}
 
 
@@ -169,3 +178,18 @@ def _why_it_ended(code: int, what: str) -> CorpusmillError:
         require_worker()
     text = f"airflow.program_failed: the program that ran {what} failed; the lines above say why"
     return EXIT_CODES.get(code, PermanentError)(text, got=code)
+
+
+@contextmanager
+def traffic_counted(task: str) -> Iterator[None]:
+    """Count the traffic of this process and of programs that it starts, and emit it at the end, errors included."""
+    moved().news()  # drops earlier counts, which are not this task's
+    with tempfile.NamedTemporaryFile() as file:
+        os.environ[MOVED] = file.name
+        try:
+            yield
+        finally:
+            report_moved()
+            del os.environ[MOVED]
+            for name, count in reported(Path(file.name)).items():
+                Stats.incr(f"{PREFIX}.{name}", count, tags={"task": task})

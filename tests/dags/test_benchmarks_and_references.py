@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,26 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import load_config
 from corpusmill.config.form import config_from_form
 from tests.dags.conftest import dags_below
-from tests.dags.live import tiny
 from tests.dags.test_end_to_end import DEMO, by_command, files_below, of_stage, under_airflow
 from tests.system.test_decontamination import OTHER, QUESTION, documents, write_benchmark, write_sources
 
 pytestmark = pytest.mark.slow
 
 
-def test_benchmarks_and_references_of_the_form_are_searched_for(run_dag: Callable[..., Any], tmp_path: Path) -> None:
+def test_benchmarks_and_references_of_a_form_are_searched_for_where_the_file_names_none(
+    airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dataset's own DAG has the tasks: `index` does it, and nobody is asked."""
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
     write_sources(tmp_path)
     (tmp_path / "old.jsonl").write_text(json.dumps({"text": documents(2)[5]}) + "\n")
     fields = {"source_paths": ["corpus"], "shard_bytes": "1"}
+    file = config_from_form(under_airflow() | fields, load_config(DEMO))
+    (tmp_path / "datasets").mkdir()
+    values = file.model_dump(mode="json", exclude_none=True)
+    (tmp_path / "datasets" / "small.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path / "datasets"))
+    run_dag = dags_below(tmp_path, monkeypatch)
 
     def asked(*benchmarks: Any) -> dict[str, Any]:
         return {
@@ -32,13 +40,16 @@ def test_benchmarks_and_references_of_the_form_are_searched_for(run_dag: Callabl
             "decontamination": {"benchmarks": list(benchmarks), "action": "remove"},
         }
 
+    def run(*benchmarks: Any) -> Any:
+        return run_dag("dataset__small", settings=under_airflow(**asked(*benchmarks))["settings"], move_latest=True)
+
     kettles, rivers = write_benchmark(tmp_path, "kettles", QUESTION), write_benchmark(tmp_path, "rivers", OTHER)
-    first = run_dag(**under_airflow(**asked(kettles)) | fields)
+    first = run(kettles)
     assert first.state == "success"
     hits = (tmp_path / "airflow/outputs/small/latest/decontamination/hits.jsonl").read_text()
     assert [json.loads(line)["id"] for line in hits.splitlines()] == ["0-3", "2-3"]
 
-    second = run_dag(**under_airflow(**asked(kettles, rivers)) | fields)
+    second = run(kettles, rivers)
     for stage in ("download", "index", "reference", "reference_index"):
         assert of_stage(first, stage) == of_stage(second, stage) != [], stage
     for stage in ("benchmarks", "decontaminate"):
@@ -56,20 +67,3 @@ def test_benchmarks_and_references_of_the_form_are_searched_for(run_dag: Callabl
     again = [path for path, at in written.items() if Path(path).stat().st_mtime_ns != at]
     assert again == [path for path in written if "/00001-" in path]
     assert files_below(tmp_path / "airflow/outputs/small" / version.name) == delivered
-
-
-def test_form_that_adds_decontamination_to_a_dataset_without_it_is_taken_where_nobody_is_asked(
-    airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its DAG has the tasks: `index` does it."""
-    write_sources(tmp_path)
-    (tmp_path / "datasets").mkdir()
-    values = tiny("plain", source={"paths": ["corpus"], "shard_bytes": 1}, dedup={"mode": "none"})
-    (tmp_path / "datasets" / "plain.yaml").write_text(yaml.safe_dump(values))
-    monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path / "datasets"))
-    benchmark = write_benchmark(tmp_path, "kettles", QUESTION)
-    settings = yaml.safe_dump({"decontamination": {"benchmarks": [benchmark], "action": "remove"}})
-    assert dags_below(tmp_path, monkeypatch)("dataset__plain", settings=settings).state == "success"
-    (hits,) = (tmp_path / "outputs" / "plain").glob("*/decontamination/hits.jsonl")
-    assert [json.loads(line)["id"] for line in hits.read_text().splitlines()] == ["0-3", "2-3"]
-    assert not (tmp_path / "outputs" / "plain" / "latest").exists()  # not the file's settings

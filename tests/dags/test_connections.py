@@ -20,8 +20,7 @@ from corpusmill.config import check_config
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.errors import PermanentError
 from corpusmill.storage.mirrored import path_of
-from corpusmill_airflow.connections import credentials
-from corpusmill_airflow.section import keep_section, section_of
+from corpusmill_airflow.connections import credentials, keep_section, section_of
 from tests.dags.live import tiny
 from tests.engine.work_folder.machines import machine
 from tests.raising import raises

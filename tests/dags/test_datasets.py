@@ -16,7 +16,6 @@ import yaml
 from corpusmill.builds.chain import needed_tasks
 from corpusmill.builds.graph import open_build
 from corpusmill.config import check_config
-from corpusmill.engine.estimates import Estimate
 from corpusmill_airflow.folder import named_folder
 from tests.dags.live import tiny
 from tests.dags.seeded import build_shards
@@ -247,16 +246,16 @@ def test_unreadable_copy_of_a_run_under_way_is_listed_and_the_others_stand(parse
 
 def test_fault_in_making_one_dag_leaves_the_others(parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever kind: MemoryError stands for what nobody thought of."""
-    from corpusmill_airflow import configurations
+    from corpusmill_airflow import folder_dags
 
-    usual = configurations.schedule_arguments
+    usual = folder_dags.schedule_arguments
 
     def faulty(config: Any, *arguments: Any, **named_arguments: Any) -> Any:
         if config.name == "bad":
             raise MemoryError
         return usual(config, *arguments, **named_arguments)
 
-    monkeypatch.setattr(configurations, "schedule_arguments", faulty)
+    monkeypatch.setattr(folder_dags, "schedule_arguments", faulty)
     bag = parse(bad=named("bad"), good=named("good"))
     assert set(bag.dags) == {"dataset__good"}
     assert "bad.yaml" in error_of(bag)
@@ -299,32 +298,15 @@ def test_dataset_that_waits_for_an_unknown_one_says_so(parse: Callable[..., Any]
     assert "waits for" not in bag.dags["dataset__two"].doc_md
 
 
-# What it says is no matter here.
-FIGURES = Estimate(0, 1.0, 0, 0, 0, 0, 0.0, 1, 0.0, 0, {}, [])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sources", "form", "state"), [("nowhere", {}, "failed"), ("corpus", {"dry_run": True}, "success")]
-)
-def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(
-    parse: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    sources: str,
-    form: dict[str, Any],
-    state: str,
-) -> None:
-    monkeypatch.setattr("corpusmill.questions.estimate_dataset", lambda _: FIGURES)
-    monkeypatch.setattr("corpusmill.builds.estimate.render_estimate", str)
-    write_corpus(tmp_path / "corpus", documents=20)
-    dag = parse(oscar=named("oscar").replace("paths: [sample]", f"paths: [{sources}]")).dags["dataset__oscar"]
-    for task in dag.tasks:
-        task.retries = 0
+def test_copy_of_a_run_that_built_nothing_goes_when_the_run_ends(parse: Callable[..., Any]) -> None:
+    dag = parse(oscar=named("oscar").replace("paths: [sample]", "paths: [nowhere]")).dags["dataset__oscar"]
     from corpusmill_airflow import running
 
-    run = dag.test(run_conf=form)
-    assert run.state == state
+    for task in dag.tasks:
+        task.retries = 0
+    run = dag.test(run_conf={})
+    assert run.state == "failed"
     assert run.get_task_instance("report").state != "success"
     assert run.get_task_instance("close").state == "success"
     assert not (running.copies() / "oscar.yaml").exists()

@@ -110,6 +110,7 @@ def test_demo_stops_airflow_and_leaves_no_process(first: Demo, copy: Path) -> No
     assert [command for command in commands if str(copy) in command] == []
 
 
+@pytest.mark.thorough
 def test_demo_once_more_ends_with_its_plan_and_prints_the_same_report(first: Demo, copy: Path) -> None:
     again = run_demo(copy)
     assert again.exit_code == 0, again.output

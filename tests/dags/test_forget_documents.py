@@ -75,9 +75,22 @@ def test_question_and_log_say_what_matches_as_the_command_does(
 
 
 @pytest.mark.slow
-def test_run_forgets_and_purges(dag: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_forgets_and_purges_with_the_connection_of_its_stores(
+    dag: Any,
+    tmp_path: Path,
+    moto: str,
+    moto_client: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The worker itself has no credentials."""
     write_sources(tmp_path)
-    build_dataset(load_config(tmp_path / "datasets" / "tiny.yaml"), workers=1)
+    file = tmp_path / "datasets" / "tiny.yaml"
+    values = yaml.safe_load(file.read_text())
+    bucket = {"path": "s3://corpus/out", "endpoint_url": moto}
+    values["destinations"] = [*values["destinations"], bucket]
+    file.write_text(yaml.safe_dump({**values, "dag": {"connections": {"s3": "team"}}}))
+    build_dataset(load_config(file), workers=1)
     middle = MINE["text"][len(MINE["text"]) // 2 :][:80]
     spelled = json.dumps(middle)[1:-1].encode()
 
@@ -85,37 +98,20 @@ def test_run_forgets_and_purges(dag: Any, tmp_path: Path, capsys: pytest.Capture
         files = [path for folder in ("work", "outputs") for path in (tmp_path / folder).rglob("*") if path.is_file()]
         return [path for path in files if middle.encode() in (data := path.read_bytes()) or spelled in data]
 
-    assert holding()
-    run = dag.test(run_conf=form(), mark_success_pattern="approve_forgetting")
-    assert run.state == "success"
-    assert [json.loads(line)["asked_by"] for line in (tmp_path / "list.jsonl").read_text().splitlines()] == ["case 7"]
-    assert holding() == []
-    assert "part2.jsonl (a source)" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_purge_of_a_run_uses_the_stores_connections(
-    dag: Any, tmp_path: Path, moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker itself has no credentials."""
-    write_sources(tmp_path)
-    file = tmp_path / "datasets" / "tiny.yaml"
-    bucket = {"destinations": [{"path": "s3://corpus/out", "endpoint_url": moto}], "exports": {"nanoset": {}}}
-    file.write_text(
-        yaml.safe_dump({**yaml.safe_load(file.read_text()), **bucket, "dag": {"connections": {"s3": "team"}}})
-    )
-    build_dataset(load_config(file), workers=1)
-
     def versions() -> set[str]:
         listed = moto_client.list_objects_v2(Bucket="corpus", Prefix="out/tiny/")["Contents"]
         return {item["Key"].split("/")[2] for item in listed} - {"latest.json"}
 
     (before,) = versions()
+    assert holding()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     identity = {"conn_type": "aws", "login": "testing", "password": "testing", "extra": {"region_name": "us-east-1"}}
     monkeypatch.setenv("AIRFLOW_CONN_TEAM", json.dumps(identity))
     run = dag.test(run_conf=form(), mark_success_pattern="approve_forgetting")
     assert run.state == "success"
+    assert [json.loads(line)["asked_by"] for line in (tmp_path / "list.jsonl").read_text().splitlines()] == ["case 7"]
+    assert holding() == []
     (after,) = versions()
     assert after != before
+    assert "part2.jsonl (a source)" in capsys.readouterr().out

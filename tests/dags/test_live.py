@@ -1,18 +1,28 @@
-"""A real Airflow: clearing, backfills, a killed scheduler, dry runs, approvals, deleted files, bad forms, logs."""
+"""A real Airflow: clearing, backfills, approvals, deleted files, logs; killed schedulers and tasks, a full disk."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
+import zstandard
 
-from corpusmill.engine.claim import CLAIM
-from tests.dags.live import Live, free_port, tiny
+from corpusmill.builds.local import build_dataset
+from corpusmill.config import check_config
+from deploy.sample_corpus import write_sample_corpus
+from tests.dags.live import LONGEST_SECONDS, Live, free_port, tiny
+from tests.disks import enlarge, small_disk
+from tests.system.corpus import lines_of, make_documents
 
 pytestmark = pytest.mark.slow
 
@@ -58,9 +68,12 @@ def receipts(live: Live, stage: str) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in actual}
 
 
-def outputs(live: Live) -> dict[str, bytes]:
-    folder = (live.folder / "outputs" / "tiny" / "latest").resolve()
+def files_below(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def outputs(live: Live) -> dict[str, bytes]:
+    return files_below((live.folder / "outputs" / "tiny" / "latest").resolve())
 
 
 def test_spoilt_file_is_shown_as_an_import_error_and_its_neighbour_builds(live: Live, built: str) -> None:
@@ -137,20 +150,6 @@ def test_scheduler_that_is_killed_comes_back_for_the_runs_of_the_tests_below(liv
         return str(live.call("GET", "/api/v2/monitor/health")["scheduler"]["latest_scheduler_heartbeat"])
 
     live.wait_for("a heartbeat of another scheduler", lambda: datetime.fromisoformat(heartbeat()) > killed)
-
-
-def test_dry_run_ends_after_the_estimate_and_shows_it(live: Live, built: str) -> None:
-    live.trigger("build_dataset", "dry", configuration="tiny", dry_run=True)
-    assert live.finish("build_dataset", "dry") == "success"
-    states = {place: task["state"] for place, task in live.tasks("build_dataset", "dry").items()}
-    assert {task for (task, _), state in states.items() if state == "success"} == {"plan", "close"}
-    assert {state for state in states.values() if state != "success"} == {"skipped"}
-    assert not (live.folder / "work" / "tiny" / CLAIM).exists()
-    printed = live.log("build_dataset", "dry", "plan")
-    assert "tokens" in printed
-    assert "cores like these" in printed
-    place = "/api/v2/dags/build_dataset/dagRuns/dry/taskInstances/plan/xcomEntries/estimate"
-    assert "tokens_low" in json.dumps(live.call("GET", place)["value"])
 
 
 def wait_for_question(live: Live, dag: str, run: str, task: str) -> str:
@@ -247,18 +246,6 @@ def test_plan_cleared_alone_fails_the_next_task_with_words_and_with_downstream_a
     assert latest_of(live) == latest
 
 
-def test_runs_of_different_datasets_do_not_wait_for_each_other(live: Live, built: str) -> None:
-    names = ("side", "by")
-    for name in names:
-        live.trigger("build_dataset", name, configuration="tiny", name=name)
-    assert [live.finish("build_dataset", name) for name in names] == ["success", "success"]
-    runs = [live.call("GET", f"/api/v2/dags/build_dataset/dagRuns/{name}") for name in names]
-    assert max(run["start_date"] for run in runs) < min(run["end_date"] for run in runs)
-    for name in names:
-        folder = live.folder / "outputs" / name / "latest"
-        assert {path.name for path in (folder / "nanoset").iterdir()}
-
-
 def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -> None:
     printed = "the dataset late is late: waiting has not ended within 0:01:00 (dag.deadline)"
     logs = live.folder / ".airflow"
@@ -266,14 +253,6 @@ def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -
     (missed,) = live.call("GET", "/ui/dags/dataset__late/dagRuns/waiting/deadlines")["deadlines"]
     assert missed["missed"] is True
     live.call("PATCH", "/api/v2/dags/dataset__late/dagRuns/waiting?update_mask=state", {"state": "failed"})
-
-
-def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live) -> None:
-    live.wait_until_parsed("build_dataset")
-    body = {"dag_run_id": "bad", "logical_date": None, "conf": {"minimum_bytes": 3}}
-    answer = live.client.post("/api/v2/dags/build_dataset/dagRuns", json=body)
-    assert answer.status_code == 400
-    assert "3 is less than the minimum of 7" in answer.text
 
 
 def test_deleted_file_with_a_run_under_way_lets_the_run_finish(live: Live, built: str) -> None:
@@ -295,16 +274,115 @@ def test_password_is_printed_once_and_is_in_no_log_and_its_file_is_private(live:
     assert holding == []
 
 
-def test_airflow_listens_on_loopback_only(live: Live) -> None:
+def test_airflow_listens_on_loopback_only_and_tells_nothing_without_a_login(live: Live) -> None:
     hexadecimal = f"{PORT:04X}"
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     listening = [row[1].split(":")[0] for row in rows if row[3] == "0A" and row[1].endswith(f":{hexadecimal}")]
     assert listening == ["0100007F"]
-
-
-def test_without_a_login_nothing_is_told(live: Live) -> None:
-    import httpx
-
     with httpx.Client(base_url=live.client.base_url, trust_env=False) as nobody:
         assert nobody.get(f"/api/v2/dags/{TINY}").status_code == 401
         assert nobody.get("/auth/token").status_code in {401, 403}
+
+
+def settings(name: str, source: Path, root: Path, work: Path | None = None) -> dict[str, Any]:
+    """One shard, and the engine that takes longest for it."""
+    return {
+        "name": name,
+        "source": {"paths": [str(source)]},
+        "dedup": {"mode": "none"},
+        "tokenizer": {"name": "cl100k_base", "engine": "tiktoken"},
+        "shuffle": {"seed": 3},
+        "exports": {"nanoset": {}},
+        "destinations": [{"path": str(root / "out")}],
+        "work_folder": str(work or root / "work"),
+    }
+
+
+def built_alone(name: str, source: Path, root: Path) -> dict[str, bytes]:
+    """What a build without Airflow, that nothing disturbs, makes of the same source."""
+    build_dataset(check_config(settings(name, source, root), where="a test"), workers=1)
+    return files_below(root / "out")
+
+
+def test_killed_task_begins_its_shard_anew_and_the_run_delivers_the_same_bytes(live: Live, tmp_path: Path) -> None:
+    source, dag = tmp_path / "corpus", "dataset__killed"
+    write_sample_corpus(source, target_bytes=20_000_000, files=1)
+    shutil.copy(source / "sample_000.jsonl.zst", source / "the_same_again.jsonl.zst")  # 40 MB: five seconds and more
+    live.configure(settings("killed", source, tmp_path))
+    live.trigger(dag, "once")
+
+    def begun() -> list[Path]:
+        """The tokens of a shard, some of which are written."""
+        files = (tmp_path / "work" / "killed" / "tokenize").glob("*/tokens")
+        return [path for path in files if path.stat().st_size]
+
+    (tokens,) = live.wait_for("tokens", begun, every_seconds=0.2)
+    running = live.tasks(dag, "once", "tokenize")["tokenize", 0]
+    assert (running["state"], running["try_number"]) == ("running", 1)
+    with tokens.open("rb") as left:  # so that no other file gets its inode
+        os.kill(running["pid"], signal.SIGKILL)
+        assert live.finish(dag, "once", seconds=2 * LONGEST_SECONDS) == "success"
+        assert not os.path.samestat(os.fstat(left.fileno()), tokens.stat())
+    assert live.tasks(dag, "once", "tokenize")["tokenize", 0]["try_number"] == 2
+    assert files_below(tmp_path / "out") == built_alone("killed", source, tmp_path / "alone")
+
+
+@pytest.mark.thorough
+def test_killed_program_of_a_task_with_several_units_is_started_again_with_fewer_at_a_time(
+    live: Live, tmp_path: Path
+) -> None:
+    source, dag = tmp_path / "corpus", "dataset__program"
+    write_sample_corpus(source, target_bytes=20_000_000, files=4)
+    plain = settings("program", source, tmp_path) | {"source": {"paths": [str(source)], "shard_bytes": "2MB"}}
+    live.configure(plain | {"dag": {"task_processes": 2}})
+    live.trigger(dag, "once")
+
+    def at_work() -> list[psutil.Process]:
+        return live.processes("run-task", "tokenize", "--workers", "2")
+
+    program = live.wait_for("a program", at_work, every_seconds=0.2)[0]
+    program.kill()
+    assert live.finish(dag, "once", seconds=2 * LONGEST_SECONDS) == "success"
+    assert [task["try_number"] for task in live.tasks(dag, "once", "tokenize").values()] == [2]
+    assert "SIGKILL" in live.log(dag, "once", "tokenize", map_index=0)
+    assert not live.processes("run-task")
+    alone = settings("program", source, tmp_path / "alone") | {"source": plain["source"]}
+    build_dataset(check_config(alone, where="a test"), workers=1)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "alone" / "out")
+
+
+def test_full_disk_is_said_in_the_log_and_with_room_the_task_ends_with_the_right_bytes(
+    live: Live, tmp_path: Path
+) -> None:
+    source, dag = tmp_path / "corpus", "dataset__full"
+    source.mkdir()
+    (source / "a.jsonl.zst").write_bytes(zstandard.compress(lines_of(make_documents(60) * 20)))
+    with small_disk(tmp_path / "disk", mebibytes=64) as disk:
+        live.configure(settings("full", source, tmp_path, work=disk / "work"))
+        live.trigger(dag, "once")
+        live.wait_for(
+            "a plan, which finds room",
+            lambda: any(task["state"] == "success" for task in live.tasks(dag, "once", "plan").values()),
+            every_seconds=0.1,
+        )
+        status = os.statvfs(disk)
+        (disk / "ballast").write_bytes(bytes(status.f_bavail * status.f_frsize - 200_000))  # somebody else's file
+
+        def waiting() -> list[dict[str, Any]]:
+            return [task for task in live.tasks(dag, "once").values() if task["state"] in {"up_for_retry", "failed"}]
+
+        (stopped,) = live.wait_for("a task without room", waiting)
+        assert stopped["state"] == "up_for_retry"  # in five minutes, by itself
+        task, place = stopped["task_id"], stopped["map_index"]
+        printed = live.log(dag, "once", task, map_index=place)
+        for words in ("error[step.disk_full]", str(disk), "bytes free", "free space or move"):
+            assert words in printed
+        assert "finished steps are reused" in printed
+
+        (disk / "ballast").unlink()
+        enlarge(disk, mebibytes=200)
+        body = {"dry_run": False, "dag_run_id": "once", "task_ids": [[task, place]], "only_failed": False}
+        live.call("POST", f"/api/v2/dags/{dag}/clearTaskInstances", body)
+        assert live.finish(dag, "once") == "success"
+        assert live.tasks(dag, "once", task)[task, place]["try_number"] == 2
+    assert files_below(tmp_path / "out") == built_alone("full", source, tmp_path / "alone")

@@ -1,4 +1,4 @@
-"""A real Airflow whose workers know no credentials: those of a connection reach the programs of steps, nothing else."""
+"""A real Airflow with what a team brings: credentials in connections, an environment for steps, a stage of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds.own_stage import NAME, write_package
 from tests.dags.live import Live, free_port, tiny
 from tests.servers import ACCESS_KEY, SECRET_KEY, Server
 from tests.system.corpus import write_corpus
@@ -21,14 +22,17 @@ TINY = "dataset__tiny"
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, rclone_server: Server) -> Iterator[Live]:
-    """Airflow with a dataset of which source and destination are buckets."""
+    """Airflow, whose workers know no credentials, with a dataset of which source and destination are buckets."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
         assert rclone_server.folder
         write_corpus(rclone_server.folder / "crawl" / "text")
         (rclone_server.folder / "made").mkdir()
-        live = Live(tmp_path_factory.mktemp("live"), free_port(), {"CORPUSMILL_PYTHON": sys.executable})
+        folder = tmp_path_factory.mktemp("live")
+        settings = write_package(tmp_path_factory.mktemp("own") / "stages") | {"CORPUSMILL_PYTHON": sys.executable}
+        settings["PYTHONPATH"] = os.pathsep.join([str(folder), settings["PYTHONPATH"]])
+        live = Live(folder, free_port(), settings)
         there = {"endpoint_url": rclone_server.endpoint}
         # Each task starts a program: without dedup there are half as many.
         dag = {"connections": {"s3": "team_store"}, "task_processes": 2}
@@ -77,6 +81,20 @@ def test_secret_is_in_no_log_no_file_and_no_answer(live: Live, built: str) -> No
 
 def holds(path: Path, text: str) -> bool:
     return text.encode() in path.read_bytes()
+
+
+def test_stage_of_ones_own_has_a_task_is_on_the_page_and_is_done_again_by_the_shard(live: Live, built: str) -> None:
+    # A step of one part is done by its first task, so that the task of the stage has nothing to do.
+    (own,) = [place for place in live.tasks(TINY, built) if place[0].endswith(f".{NAME}")]
+    assert live.tasks(TINY, built)[own]["state"] == "skipped"
+    receipts = sorted((live.folder / "work" / "tiny" / NAME).glob("*/receipt.json"))
+    assert len(receipts) > 1
+    assert sum(json.loads(path.read_text())["counts"]["documents"] for path in receipts) > 0
+    assert f"{NAME}: documents" in live.client.get(f"/dataset-report/{TINY}/{built}/report").text
+    written = [path.stat().st_mtime_ns for path in receipts]
+    live.trigger("reprocess_shard", "own", dataset="tiny", work_folder="work", stage=NAME, shard=0)
+    assert live.finish("reprocess_shard", "own") == "success", live.log("reprocess_shard", "own", "plan")
+    assert [path.stat().st_mtime_ns == at for path, at in zip(receipts, written, strict=True)].count(False) == 1
 
 
 def test_reprocessed_shard_has_the_connection_too(live: Live, built: str) -> None:

@@ -24,7 +24,6 @@ OURS = ["corpusmill.builds.graph", "corpusmill_airflow.steps"]
         ("scheduler", "LocalExecutor", FOR_DAG_FILES + FOR_STEPS + OURS),
         pytest.param("scheduler", "CeleryExecutor", [], marks=pytest.mark.slow),
         pytest.param("dag-processor", "LocalExecutor", FOR_DAG_FILES + OURS, marks=pytest.mark.slow),
-        pytest.param("triggerer", "LocalExecutor", [], marks=pytest.mark.slow),
     ],
 )
 def test_component_that_starts_preloads_what_its_forks_need(
@@ -90,8 +89,7 @@ in_a_fork()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("elsewhere", "own"), [(False, False), (True, True)])
 def test_edited_module_counts_in_the_next_fork_although_it_was_preloaded(
     tmp_path: Path, elsewhere: bool, own: bool
 ) -> None:

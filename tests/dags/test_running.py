@@ -19,6 +19,7 @@ from corpusmill.engine.estimates import Estimate
 from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.engine.runs import begun_at, why_latest_stays
 from corpusmill.errors import ConfigError, StorageFullError
+from corpusmill_airflow.connections import section_of
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
@@ -183,7 +184,6 @@ def planned(root: Path, **changes: Any) -> DatasetConfig:
 
 
 def test_plan_of_a_dry_run_begins_nothing(tmp_path: Path) -> None:
-
     config = planned(tmp_path)
     receipt = Path(plan_run(config, context("dry", dry_run=True), config, config))
     assert begun_at(receipt.parent) == 0
@@ -204,7 +204,6 @@ def test_dry_run_may_plan_what_no_build_could_begin(tmp_path: Path, monkeypatch:
 
 
 def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_path: Path) -> None:
-
     own, tried = planned(tmp_path), planned(tmp_path, shuffle={"seed": 8, "memory": "64KiB"})
     stays = why_latest_stays(Path(plan_run(tried, context("tried"), own, own)))
     assert "shuffle.seed" in stays
@@ -217,8 +216,14 @@ def test_run_with_other_settings_than_the_file_leaves_latest_and_names_them(tmp_
         assert why_latest_stays(Path(plan_run(config, context("same", **params), file, config))) == ""
 
 
-def test_how_many_versions_stay_is_said_by_the_datasets_own_file_alone(tmp_path: Path) -> None:
+def test_approval_that_a_run_asks_for_is_that_of_the_datasets_file_and_of_the_forms(tmp_path: Path) -> None:
+    free, asks = planned(tmp_path), planned(tmp_path, dag={"approve_removal": True})
+    for own, operators, wanted in ((asks, asks, True), (None, asks, True), (asks, free, True), (free, free, False)):
+        receipt = plan_run(operators, context("same"), own, operators)
+        assert section_of(receipt).approve_removal is wanted
 
+
+def test_how_many_versions_stay_is_said_by_the_datasets_own_file_alone(tmp_path: Path) -> None:
     own, begun_with = planned(tmp_path, keep_versions=3), planned(tmp_path, keep_versions=1)
     for file, kept in ((own, 3), (None, None)):
         receipt = plan_run(begun_with, context("same"), file, begun_with)
@@ -226,7 +231,6 @@ def test_how_many_versions_stay_is_said_by_the_datasets_own_file_alone(tmp_path:
 
 
 def test_list_to_forget_that_a_datasets_own_file_does_not_have_is_refused_not_dropped(tmp_path: Path) -> None:
-
     (tmp_path / "list.jsonl").touch()
     forgets = planned(tmp_path, forget={"path": str(tmp_path / "list.jsonl"), "copies": "keep"})
     plain = planned(tmp_path)

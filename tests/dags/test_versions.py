@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("version", ["2.11.2", "3.0.6", "3.4.0", "3.4.0rc1", "4.0.0"])
 def test_airflow_that_was_not_tested_is_refused_with_both_versions(version: str) -> None:
-    from corpusmill_airflow.versions import require_supported
+    from corpusmill_airflow import require_supported
 
     with raises("airflow.version_not_supported", f"Airflow {version}", "Airflow 3.1 to 3.3"):
         require_supported(version)
@@ -25,7 +25,7 @@ def test_airflow_that_was_not_tested_is_refused_with_both_versions(version: str)
 
 @pytest.mark.parametrize("version", ["3.1.0", "3.2.2", "3.3.0rc1", "3.3.2"])
 def test_airflow_that_was_tested_is_taken(version: str) -> None:
-    from corpusmill_airflow.versions import require_supported
+    from corpusmill_airflow import require_supported
 
     require_supported(version)
 

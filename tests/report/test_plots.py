@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.report.plots import Bars, axis_ticks, cell_bar, counts_of, power_bars, share_bar, totals_of
+from corpusmill.report.plots import (
+    BAR_HEIGHT,
+    MOST_BARS,
+    THINNEST,
+    Bars,
+    axis_ticks,
+    cell_bar,
+    counts_of,
+    power_bars,
+    share_bar,
+    totals_of,
+    trend_bars,
+)
 from tests.report.example_summaries import histogram
 from tests.report.page import Page
 
@@ -102,6 +115,24 @@ def test_cell_bar_length_is_its_share(value: float, largest: float, width: str) 
 def test_pictures_text_from_outside_is_escaped() -> None:
     hostile = '"><script>alert(1)</script>'
     markup = power_bars([Bars(hostile, "lost", {1: 1})], x_title=hostile, y_title=hostile)
-    markup += share_bar([(hostile, "lost", 1)])
+    markup += share_bar([(hostile, "lost", 1)]) + trend_bars([(1, hostile), (2, hostile)], hostile)
     assert "<script" not in markup
     assert not Page(markup).all("script")
+
+
+def heights(text: str) -> list[float]:
+    return [float(item) for item in re.findall(r'class="tokens[ a-z]*"[^>]* height="([\d.]+)"', text)]
+
+
+def test_trend_bars_heights_are_in_proportion_and_none_is_invisible() -> None:
+    made = trend_bars([(50, "a"), (100, "b"), (0, "c")], "tokens")
+    assert heights(made) == [BAR_HEIGHT / 2, BAR_HEIGHT, THINNEST]
+    assert re.findall("<title>(.)</title>", made) == ["a", "b", "c"]
+    assert not trend_bars([(5, "a")], "tokens")  # there is nothing to compare
+
+
+def test_trend_bars_many_refreshes_keeps_the_newest() -> None:
+    made = trend_bars([(number + 1, str(number)) for number in range(40)], "tokens")
+    assert len(heights(made)) == MOST_BARS
+    assert made.count('class="tokens past"') == MOST_BARS - 1
+    assert made.rindex('class="tokens"') > made.rindex('class="tokens past"')

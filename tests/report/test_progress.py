@@ -182,10 +182,6 @@ def test_progress_rows_take_a_line_each_at_any_width(steps: list[StageProgress],
         assert done <= width * (step.share_done or 0)
 
 
-def test_new_lines_of_a_step_that_runs_say_nothing_in_the_first_minute() -> None:
-    assert new_lines({}, [StageProgress("index", 0, 19, 10, 59.0)]) == []
-
-
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.floats(0, 1e6))
 def test_step_of_units_has_a_share_between_those_reused_and_all(done: int, reused: int, left: int, took: float) -> None:
     step = StageProgress("index", done + reused, done + reused + left, 1, took, units_reused=reused)

@@ -155,7 +155,3 @@ def test_print_summary_long_path_is_printed_in_one_line() -> None:
     where = "s3://corpora/" + "a-folder/" * 30
     place = examples.usual().destinations[0].model_copy(update={"where": where})
     assert where in printed(examples.usual().model_copy(update={"destinations": (place,)}), 80)
-
-
-def test_print_summary_twice_gives_the_same_text() -> None:
-    assert printed(examples.usual(), 80) == printed(examples.usual(), 80)

@@ -2,10 +2,9 @@
 
     endpoints.py  the URLs, who may see them, and the pages of refused requests
     records.py    Airflow's records: runs, task instances, XComs, the user's permissions
-    receipts.py   receipts read once, and for a bounded time in one request
+    receipts.py   receipts read once, and for a bounded time in one request; the files of a report's step
     live.py       records and receipts -> progress of each step and each shard
     state.py      all of what a run's page shows
-    finished.py   the files of a report's step; what reprocessing changed
     datasets.py   every dataset the user may see, and its history
     templates/    the pages;  static/: their style and scripts, without a build step
 

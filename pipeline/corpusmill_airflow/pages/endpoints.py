@@ -24,7 +24,7 @@ import corpusmill.report
 from corpusmill.report.html import report_environment
 from corpusmill.storage.mirrored import address_of
 from corpusmill_airflow.folder import named_folder
-from corpusmill_airflow.pages import finished, records
+from corpusmill_airflow.pages import receipts, records
 from corpusmill_airflow.pages.datasets import configurations_folder, datasets_of
 from corpusmill_airflow.pages.state import report_of, state_of
 
@@ -98,7 +98,7 @@ def run_page(request: Request, dag_id: str, run_id: str, user: GetUserDep, sessi
 
 def _comparison(request: Request, session: Session, run: records.Run) -> HTMLResponse:
     """The differences of two versions, or why there are none to show; until the run is over the browser reloads."""
-    html = finished.difference_page(records.returned(session, run))
+    html = receipts.difference_page(records.returned(session, run))
     if html is not None:
         return HTMLResponse(html, headers=REPORT_HEADERS)
     if run.is_over:
@@ -118,7 +118,7 @@ def report(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     """The report as written."""
     run = _run(session, dag_id, run_id)
     path = report_of(session, run)
-    html = finished.report_page(path) if path else None
+    html = receipts.report_page(path) if path else None
     if html is None:
         title, text = GONE if path else NOT_YET
         return _page("note.html", 404, title=title, text=text, base="")

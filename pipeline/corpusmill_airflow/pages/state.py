@@ -18,8 +18,7 @@ from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import CorpusmillError
 from corpusmill.lazy import lazily
 from corpusmill.storage.mirrored import path_of
-from corpusmill_airflow.pages import finished, live, records
-from corpusmill_airflow.pages.receipts import find_written, read_steps
+from corpusmill_airflow.pages import live, receipts, records
 
 with lazily:
     from corpusmill.builds import estimate
@@ -79,8 +78,8 @@ def state_of(session: Session, run: records.Run, user: Any) -> dict[str, Any]:
     figures = _of_planned(tasks, records.estimate_of(session, run))
     report_path = unchanged or _written_report(tasks, paths)
     work = plan.parents[2] if plan else None
-    has_report = report_path is not None and finished.report_receipt(report_path) is not None
-    table = finished.shard_table(report_path) if has_report else None
+    has_report = report_path is not None and receipts.report_receipt(report_path) is not None
+    table = receipts.shard_table(report_path) if has_report else None
     planned = _planned(plan)
     parts = records.parts_of(session, run)
     is_older = plan is not None and not parts
@@ -143,8 +142,8 @@ def _facts(
     """
     if work is None:
         return live.Facts(), 0, None
-    found = find_written(work, live.stages_at_work(tasks, planned.config, parts))
-    steps, unread, unreadable = read_steps([*(path for of in returned.values() for path in of), *found], work)
+    found = receipts.find_written(work, live.stages_at_work(tasks, planned.config, parts))
+    steps, unread, unreadable = receipts.read_steps([*(path for of in returned.values() for path in of), *found], work)
     by_task = {key: {path: steps[path] for path in of if path in steps} for key, of in returned.items()}
     of_tasks = {path for of in returned.values() for path in of}
     return (
@@ -263,10 +262,10 @@ def _changes(run: records.Run, tasks: list[records.Task], plan: Path | None, tab
     if run.dag_id != records.REPROCESS or plan is None or table is None:
         return None
     first = min((task.started for task in tasks if task.started), default=None)
-    at = finished.reprocessed_at(plan)
+    at = receipts.reprocessed_at(plan)
     if run.started is None or first is None or not run.started.timestamp() <= at <= first.timestamp() + 1:
         return None
-    return finished.changes(plan, table)
+    return receipts.changes(plan, table)
 
 
 def _estimate_in_words(figures: dict[str, Any] | None) -> str:

@@ -1,8 +1,9 @@
-"""Tasks that really fail, in runs of the real DAGs over a small corpus whose steps have two parts."""
+"""Runs of the real DAGs over a small corpus whose steps have two parts: what fails, what is tried again, its pages."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from corpusmill.builds.chain import all_tasks
+from corpusmill.builds.chain import STEPS, all_tasks
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.engine.claim import CLAIM
 from corpusmill.errors import CorruptDataError, StoreUnavailableError
-from corpusmill_airflow.section import keep_section
+from corpusmill_airflow.connections import keep_section
+from tests.dags.conftest import Ask
+from tests.dags.test_dataset_report import said, step_rows
 from tests.raising import raises
+from tests.report.page import Page
 from tests.system.corpus import write_corpus
 
 SMALL = {
@@ -75,16 +79,25 @@ def reasons(run: Any) -> dict[tuple[str, int], str]:
     return {place: str(why) for place, why in pulled.items() if why is not None}
 
 
+def ended_as(run: Any, state: str) -> set[str]:
+    """The steps, and other tasks, of which an instance ended so."""
+    return {item.task_id.partition(".")[0] for item in run.get_task_instances() if item.state == state}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [{}, {"verify": True}])
-def test_field_verify_of_the_form_reaches_every_task(
-    failing: StandIn, run_dag: Callable[..., Any], form: dict[str, bool]
+def test_field_verify_reaches_every_task_and_what_is_switched_off_is_skipped(
+    failing: StandIn, run_dag: Callable[..., Any], tmp_path: Path
 ) -> None:
     calls = failing(lambda _task, _part: None)
-    assert run_dag(**SMALL | form).state == "success"
-    assert len(calls) > 20
-    assert {call["verify"] for call in calls} == {bool(form)}
+    run = run_dag(**SMALL | {"verify": True, "dedup_mode": "none"})
+    assert run.state == "success"
+    assert len(calls) > 10
+    assert {call["verify"] for call in calls} == {True}
     assert not any(call["again"] for call in calls)
+    ran = ended_as(run, "success")
+    assert ran == {"plan", *STEPS, "close"} - {"find_ranges", "writeback"}
+    assert {str(item.state) for item in run.get_task_instances()} == {"success", "skipped"}
+    assert {path.name for path in (tmp_path / "outputs" / "small" / "latest").iterdir() if path.is_dir()} == {"nanoset"}
 
 
 @pytest.mark.slow
@@ -120,22 +133,53 @@ def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_
 
 
 @pytest.mark.slow
-def test_busy_store_is_tried_again_and_only_that_part(run_dag: Any, failing: StandIn, tmp_path: Path) -> None:
-    calls: list[tuple[str, str]] = []
-
+def test_busy_store_is_tried_again_by_that_part_alone_and_a_second_run_changes_nothing(
+    ask: Ask, run_dag: Any, failing: StandIn, tmp_path: Path
+) -> None:
     def fail(task: str, part: str) -> None:
-        calls.append((task, part))
-        if (task, part) == ("index.read", "2/2") and calls.count((task, part)) < 3:
+        tries = [(call["task"], call["part"]) for call in calls].count((task, part))
+        if (task, part) == ("index.read", "2/2") and tries < 3:
             raise StoreUnavailableError("store.busy: the store answers 503", where=part)
 
-    failing(fail)
-    run = run_dag(**SMALL)
-    assert run.state == "success"
-    assert states(run, "close") == [("success", 1)]
+    calls = failing(fail)
+    runs = [run_dag(**SMALL) for _ in range(2)]
+    assert [run.state for run in runs] == ["success", "success"]
+    assert states(runs[0], "close") == [("success", 1)]
     assert not list(tmp_path.rglob(CLAIM))
-    assert states(run, "index.read") == [("success", 1), ("success", 3)]
-    assert calls.count(("index.read", "1/2")) == 1
-    assert states(run, "report") == [("success", 1)]
+    assert states(runs[0], "index.read") == [("success", 1), ("success", 3)]
+    assert states(runs[0], "report") == [("success", 1)]
+    assert ended_as(runs[1], "success") == {"plan", "close"}
+    assert {call["verify"] for call in calls} == {False}
+    assert [(call["task"], call["part"]) for call in calls].count(("index.read", "1/2")) == 1
+    for run, unchanged in zip(runs, (False, True), strict=True):
+        address = f"build_dataset/{run.run_id}"
+        answer = ask(address)
+        assert 'data-report="yes"' in answer.text
+        assert ("Nothing has changed" in said(answer)) == unchanged
+        rows = [item for item in Page(answer.text).all("tr") if "data-shard" in item]
+        assert len(rows) > 2
+        assert {item["data-word"] for item in rows} == {"done"}
+        assert ask(f"{address}/report").status_code == 200
+    assert "small" in said(ask("datasets"))
+
+
+@pytest.mark.slow
+def test_dry_run_ends_with_its_plan_whose_estimate_its_page_shows(
+    ask: Ask, run_dag: Callable[..., Any], failing: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_dag(**SMALL | {"dry_run": True})
+    assert ended_as(run, "success") == {"plan", "close"}
+    assert {str(item.state) for item in run.get_task_instances()} == {"success", "skipped"}
+    assert not (tmp_path / "outputs").exists()
+    assert not list(tmp_path.rglob(CLAIM))
+    estimate = run.get_task_instance("plan").xcom_pull(task_ids="plan", key="estimate")
+    assert 0 < estimate["tokens_low"] <= estimate["tokens"]
+    assert "cores like these" in capsys.readouterr().out
+    answer = ask(f"build_dataset/{run.run_id}")
+    assert "Estimate of a build" in said(answer)
+    assert "cores like these" in said(answer)
+    assert step_rows(Page(answer.text)) == {}
+    assert not [item for item in Page(answer.text).all("tr") if "data-shard" in item]
 
 
 @pytest.mark.slow
@@ -151,14 +195,23 @@ def test_bad_configuration_fails_the_plan_with_the_words_of_the_command_line(
 
 
 @pytest.mark.slow
-def test_wrong_field_of_the_text_fails_in_index_once_and_nowhere_else(run_dag: Any, failing: StandIn) -> None:
-    failing(lambda _task, _part: None)
-    run = run_dag(**SMALL | {"text_field": "txet"})
+def test_wrong_field_of_the_text_fails_in_index_once_and_its_page_says_so_once(
+    ask: Ask, run_dag: Any, failing: StandIn
+) -> None:
+    run = run_dag(**SMALL | {"text_field": "no_such_field"})
     assert run.state == "failed"
     failed = [(item.task_id, item.try_number) for item in run.get_task_instances() if item.state == "failed"]
     assert set(failed) == {("index.read", 1)}
     assert {task for task, _ in reasons(run)} == {"index.read"}
     assert all("missing_text" in why for why in reasons(run).values())
+    answer = ask(f"build_dataset/{run.run_id}")
+    text = said(answer)
+    words = r"index\.read\b.* failed error\[documents.too_many_malformed\]: 120 of 120 lines are malformed"
+    assert re.search(words, text)
+    assert text.count("lines are malformed") == 1
+    assert "source.text_field, now 'no_such_field'" in text
+    rows = dict.fromkeys(STEPS, "stopped") | {"download": "done", "index": "failed"}
+    assert step_rows(Page(answer.text)) == rows
 
 
 @pytest.mark.parametrize("name", [item.name for item in all_tasks() if item.name != "report"])
