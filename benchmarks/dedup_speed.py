@@ -23,7 +23,7 @@ import numpy as np
 from dedup_steps import covered, find_ranges
 from results import write_result
 
-from corpusmill.dedup.suffix_array import pointer_bytes, write_suffix_array
+from corpusmill.dedup.infini_gram import pointer_bytes, write_suffix_array
 from corpusmill.documents.compression import open_decompressed
 from corpusmill.documents.jsonl import read_documents
 from corpusmill.documents.text_shard import TextShard, TextShardWriter, open_text_shard

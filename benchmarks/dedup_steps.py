@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from corpusmill.dedup.anchors import open_anchors, write_anchors
+from corpusmill.dedup.anchors import open_anchors, slicing_of, write_anchors
 from corpusmill.dedup.borders import count_repeated, match_borders
 from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts
-from corpusmill.dedup.matches import MATCH_RANGES
-from corpusmill.dedup.ranges import Ranges, union_ranges, write_ranges
+from corpusmill.dedup.ranges import MATCH_RANGES, Ranges, union_ranges, write_ranges
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
 from corpusmill.dedup.shared import share
-from corpusmill.dedup.slices import slicing_of
 
 STEPS = ("anchor", "shared", "context", "settle", "border", "match", "union")
 

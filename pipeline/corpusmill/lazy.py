@@ -2,9 +2,9 @@
 
     with lazily:
         import numpy as np
-        from corpusmill.dedup import matches
+        from corpusmill.dedup import ranges
 
-A module in such a block is imported when one of its attributes is first asked for, as in `matches.match`. So it
+A module in such a block is imported when one of its attributes is first asked for, as in `ranges.union_ranges`. So it
 names modules, never names out of them. That is how `corpusmill --help` and Airflow's own processes, which know every
 stage, import no numpy.
 """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.dedup.blake2s import digest_spans
-from corpusmill.dedup.match_kernels import find_firsts, mark_again
+from corpusmill.dedup.settle import find_firsts, mark_again
 from tests.quick import examples
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from corpusmill.dedup.anchors import write_anchors
-from corpusmill.dedup.match_kernels import find_groups
+from corpusmill.dedup.shared import find_groups
 from corpusmill.kernels.content_kernels import ODD_1, ODD_2, ODD_3, bytes_hash
 from tests.dedup.corpora import made, match_folder
 

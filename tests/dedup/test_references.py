@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from corpusmill.dedup.anchors import open_anchors
 from corpusmill.dedup.exchange import periods_of
-from corpusmill.dedup.matches import Matches
-from corpusmill.dedup.ranges import union_ranges
+from corpusmill.dedup.ranges import Matches, union_ranges
 from corpusmill.dedup.references import referred_bytes, split_by_reference, with_references
 from tests.dedup.corpora import (
     LENGTHS,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.dedup.suffix_array import pointer_bytes, write_suffix_array
+from corpusmill.dedup.infini_gram import pointer_bytes, write_suffix_array
 from tests.oracles.dedup import pointers, suffix_array, text_of
 from tests.quick import examples
 

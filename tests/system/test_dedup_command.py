@@ -17,7 +17,7 @@ from corpusmill.builds.graph import open_build
 from corpusmill.builds.infini_gram import write_index
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.dedup.suffix_array import pointer_bytes
+from corpusmill.dedup.infini_gram import pointer_bytes
 from corpusmill.inspect.lineage import locate, render_located, verify_records
 from corpusmill.inspect.verify import verify_build
 from corpusmill.report.summary import from_json

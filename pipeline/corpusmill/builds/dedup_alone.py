@@ -22,8 +22,7 @@ from corpusmill.builds.overlap import require_no_overlap
 from corpusmill.builds.plan import list_dataset, plan_dataset
 from corpusmill.builds.starting import LARGEST_SHARD_MIB, SHARDS, SMALLEST_SHARD_MIB
 from corpusmill.config import DatasetConfig, absolute_here, check_config, work_of
-from corpusmill.dedup.stages.duplicates import references_found
-from corpusmill.dedup.stages.union import ranges_match_check
+from corpusmill.dedup.stages.union import ranges_match_check, references_found
 from corpusmill.dedup.stages.writeback import FOLDER
 from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed

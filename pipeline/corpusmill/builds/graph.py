@@ -1,4 +1,4 @@
-"""The stages, one file each. A stage of your own is a file that exports STAGE, and its module's name in
+"""The stages, in order. A stage of your own is a file that exports STAGE, and its module's name in
 CORPUSMILL_STAGES (separated by commas), the same for everything that plans, builds or shows datasets."""
 
 from __future__ import annotations
@@ -11,13 +11,9 @@ from pathlib import Path
 from corpusmill.decontamination.stages import benchmarks, decontaminate
 from corpusmill.dedup.stages import (
     anchor,
-    border,
     context,
     match,
     reference,
-    reference_border,
-    reference_context,
-    reference_index,
     settle,
     shared,
     union,
@@ -49,14 +45,14 @@ STAGES = (
     benchmarks.STAGE,
     decontaminate.STAGE,
     reference.STAGE,
-    reference_index.STAGE,
+    anchor.REFERENCE_STAGE,
     anchor.STAGE,
     shared.STAGE,
-    reference_context.STAGE,
-    context.STAGE,
+    context.REFERENCE_CONTEXT,
+    context.CONTEXT,
     settle.STAGE,
-    reference_border.STAGE,
-    border.STAGE,
+    context.REFERENCE_BORDER,
+    context.BORDER,
     match.STAGE,
     union.STAGE,
     refine.STAGE,

@@ -1,5 +1,5 @@
 """An infini-gram index alone: the text shards of a build under a configuration made from a few arguments, and for each
-of them a folder of the index (dedup/suffix_array.py, dedup/infini_gram.py).
+of them a folder of the index (dedup/infini_gram.py).
 
 An index has receipts below the work folder as a build's steps have, so an interrupted command resumes.
 """
@@ -18,7 +18,7 @@ from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import worker_count, worker_pool
 from corpusmill.builds.processes import WorkerLostError
 from corpusmill.config import DatasetConfig, absolute_here
-from corpusmill.dedup.suffix_array import write_suffix_array
+from corpusmill.dedup.infini_gram import write_suffix_array
 from corpusmill.documents.text_shard import open_text_shard
 from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import (

@@ -16,14 +16,14 @@ the first of several equal windows (ranges.kept_whole): then one whole copy of e
     text, borders --answer_borders--> digests of grams and the bytes beside   one per shard          exchange.py
     those of all shards --match_borders--> ranges per shard                   one per hash partition borders.py
     ranges of all partitions --union_ranges--> remove_ranges                  one per shard          ranges.py
-    remove_ranges --align_ranges--> whole characters [--join_spans--> fuzzy removal, fuzzy.py]
+    remove_ranges --align_ranges--> whole characters [--join_spans--> fuzzy removal, ranges.py]
         --remove_ranges_from--> the documents that stay, --write_back_file--> the source files   writeback.py
 
 Shards of references (`dedup.against`) come before those of the dataset in every step but union_ranges; the pairs of
 equal windows tell which range is in which reference (references.py, decisions/0002).
 
-No step of a partition reads a text: decisions/0001-match-in-order.md. suffix_array.py and infini_gram.py write an index
-for infini-gram, which no step reads.
+No step of a partition reads a text: decisions/0001-match-in-order.md. infini_gram.py writes an index for infini-gram,
+which no step reads.
 
     anchors          bits 20 to 51 of the hash u32 | position << 20 | before << 10 | windows - 1 u64     12 bytes each
                      by bucket (hash >> 52), in text order within a bucket

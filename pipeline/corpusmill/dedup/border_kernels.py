@@ -1,6 +1,6 @@
-"""The kernels that compare the borders of slices. Called by matches.py only.
+"""The kernels that compare the borders of slices. Called by borders.py only.
 
-An item is a part of a slice: of its windows j (slices.py) those from `low` to `low` + `part` - 1 that the anchor owns.
+An item is a part of a slice: of its windows j (anchors.py) those from `low` to `low` + `part` - 1 that the anchor owns.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.dedup.anchor_kernels import MOST_ANCHOR_WINDOWS
+from corpusmill.dedup.anchors import Slicing, count_slices, hash_slices, highs_of, lows_of, positions_of
 from corpusmill.dedup.blake2s import digest_spans
-from corpusmill.dedup.match_kernels import find_periods
 from corpusmill.dedup.ranges import Ranges, union_ranges
-from corpusmill.dedup.repeated import hash_spans
 from corpusmill.dedup.sections import Sections, SectionWriter, read_into
-from corpusmill.dedup.slices import Slicing, count_slices, hash_slices, highs_of, lows_of, positions_of
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels import advance
+from corpusmill.kernels.compiled import common_prefix, kernel
+from corpusmill.kernels.content_kernels import bytes_hash
 from corpusmill.kernels.slices import copy_slices
 
 CONTEXTS, BORDERS, WINDOWS = "contexts", "borders", "windows"
@@ -196,4 +196,50 @@ def _edges(text: NDArray[np.uint8], starts: NDArray[np.int64], gram_bytes: int, 
 def _window_digests(text: NDArray[np.uint8], begin: int, rows: Rows, minimum_bytes: int) -> Rows:
     starts = positions_of(rows) - begin
     digests = digest_spans(text, starts, np.full(len(starts), minimum_bytes))
-    return np.column_stack([hash_spans(text, starts, minimum_bytes), digests])
+    hashes = np.empty(len(starts), np.uint64)
+    _hash_spans(text.ctypes.data, starts, minimum_bytes, hashes)
+    return np.column_stack([hashes, digests])
+
+
+@kernel
+def _hash_spans(text: Any, starts: Any, length: Any, hashes: Any) -> None:
+    for row in range(len(starts)):
+        hashes[row] = bytes_hash(text + starts[row], length)
+
+
+@kernel
+def find_periods(text: Any, repeats: Any, state: Any, minimum_bytes: Any, most_period: Any, earlier: Any) -> Any:
+    """For windows that equal one a period earlier, find those. Returns the number of rows filled.
+
+    text            address of the shard's text
+    repeats         uint64 (r, 2): first window start, one past the last; each equals one at most `most_period` earlier
+    state           int64[2], updated: row of `repeats` and window start to go on from (0: the row's first)
+    earlier         uint64 (c, 3), filled: first window start, one past the last, the window start that equals the first
+
+    The period is not on disk: the shortest distance at which L bytes agree is one, and the only one for a window that
+    occurred once before.
+    """
+    filled = 0
+    while state[0] < len(repeats):
+        stop = np.int64(repeats[state[0], 1])
+        position = max(state[1], np.int64(repeats[state[0], 0]))
+        while position < stop:
+            if filled == len(earlier):
+                state[1] = position
+                return filled
+            same = 0
+            period = 0
+            while same < minimum_bytes and period < min(most_period, position):
+                period += 1
+                limit = stop - position + minimum_bytes - 1
+                same = common_prefix(text + position, text + position - period, limit)
+            windows = max(1, same - minimum_bytes + 1)
+            if same >= minimum_bytes:
+                earlier[filled, 0] = np.uint64(position - period)
+                earlier[filled, 1] = np.uint64(position - period + windows)
+                earlier[filled, 2] = np.uint64(position)
+                filled += 1
+            position += windows
+        state[0] += 1
+        state[1] = 0
+    return filled

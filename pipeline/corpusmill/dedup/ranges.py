@@ -1,20 +1,27 @@
-"""Ranges of duplicate bytes: merge, store, align to characters, cut out, count.
+"""Ranges of duplicate bytes: found by a partition, merged, stored, aligned to characters, joined, cut out, counted.
 
 A range is a row (start, end) of a uint64 array (r, 2): bytes start to end - 1 of a text shard's `tokenized`, separators
 counted. A list of ranges is ascending, and ranges neither overlap nor touch nor contain a separator.
 
     remove_ranges       start u64 LE | end u64 LE     16 bytes per range, no header; empty file: no range
+    match_ranges        the same, sections by shard (sections.py): bytes of windows that occurred earlier
+    later_windows, earlier_windows      the same form, for keep: every_string
+    reference_windows   first u64 | one past the last u64 | reference u64, sections by shard: starts of windows that are
+                        in a reference (references.py); only where there are references
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.dedup.sections import Sections, write_sections
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels.compiled import kernel, load_word
 from corpusmill.kernels.slices import copy_bytes
@@ -63,9 +70,13 @@ def kept_whole(later: Ranges, earlier: Ranges, minimum_bytes: int) -> Ranges:
     later       rows of starts of windows that occurred earlier; earlier  of windows that occur again
     A window that occurs again but did not occur earlier is the copy that is kept, with every byte.
     """
-    widen = np.array([0, minimum_bytes - 1], np.uint64)
     first = subtract_ranges(earlier, later)
-    return subtract_ranges(union_ranges(later + widen), union_ranges(first + widen))
+    return subtract_ranges(bytes_of(later, minimum_bytes), bytes_of(first, minimum_bytes))
+
+
+def bytes_of(windows: Ranges, minimum_bytes: int) -> Ranges:
+    """The bytes of windows (r, 2): the start of the first of a row, one past that of the last."""
+    return union_ranges(windows + np.array([0, minimum_bytes - 1], np.uint64))
 
 
 def write_ranges(path: Path, ranges: Ranges) -> None:
@@ -192,3 +203,106 @@ def count_documents(ranges: Ranges, offsets: NDArray[np.uint64], text_bytes: int
     bounds = np.append(offsets, np.uint64(text_bytes)).astype(np.int64)
     emptied = removed == bounds[touched + 1] - bounds[touched] - 1
     return {"documents_touched": len(touched), "documents_emptied": int(emptied.sum())}
+
+
+def join_spans(ranges: Ranges, offsets: NDArray[np.uint64], share: float) -> Ranges:
+    """The spans uint64 (m, 2) that hold `ranges` uint64 (r, 2), ascending and disjoint; `offsets`: the text shard's.
+
+    Fuzzy removal, as OLMo 3 does after exact deduplication: a span grows from the left over the next range of its
+    document while the covered bytes are at least `share` of the span's length; the same from the right; both together
+    are removed. (Published datamap-rs configuration: share 0.95; the OLMo 3 report: 0.8.)
+    """
+    document = np.searchsorted(offsets, ranges[:, 0], side="left")
+    rows = ranges.astype(np.int64)
+    rightward = _joined(rows, document, share)
+    leftward = _joined(-rows[::-1, ::-1], document[::-1], share)
+    return union_ranges(np.concatenate([rightward, -leftward[::-1, ::-1]]).astype(np.uint64))
+
+
+@kernel
+def _joined(rows: Any, document: Any, share: Any) -> Any:
+    """Join from the first row on: int64 (r, 2) and int64 (r,) to int64 (m, 2)."""
+    spans = np.empty((len(rows), 2), np.int64)
+    filled = 0
+    covered = 0
+    for row in range(len(rows)):
+        start, end = rows[row, 0], rows[row, 1]
+        joins = filled > 0 and document[row] == document[row - 1]
+        if joins and covered + end - start >= share * (end - spans[filled - 1, 0]):
+            spans[filled - 1, 1] = end
+            covered += end - start
+        else:
+            spans[filled, 0], spans[filled, 1] = start, end
+            covered = end - start
+            filled += 1
+    return spans[:filled]
+
+
+MATCH_RANGES, LATER_WINDOWS, EARLIER_WINDOWS = "match_ranges", "later_windows", "earlier_windows"
+REFERENCE_WINDOWS = "reference_windows"
+NO_RANGES: Ranges = np.empty((0, 2), np.uint64)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Per shard, ascending and disjoint, rows uint64 (r, 2).
+
+    ranges      bytes of windows that occurred earlier in dataset order
+    later       the starts of these windows: first, one past the last; empty unless requested
+        earlier     starts of windows that these equal, among them the first of every repeated window; empty unless
+                    requested
+    windows     how many windows occurred earlier
+    referred    rows (r, 3) of those in a reference: first, one past the last, the reference's number; only with
+    references
+    """
+
+    ranges: list[Ranges]
+    later: list[Ranges]
+    earlier: list[Ranges]
+    windows: int
+    referred: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    @classmethod
+    def of_windows(
+        cls, later: Sequence[Ranges], earlier: list[Ranges], minimum_bytes: int, *, want_windows: bool
+    ) -> Matches:
+        """From rows of windows per shard, where no window is in two rows."""
+        return cls(
+            [bytes_of(own, minimum_bytes) for own in later],
+            [union_ranges(own) if want_windows else NO_RANGES for own in later],
+            earlier,
+            sum(int((own[:, 1] - own[:, 0]).sum()) for own in later),
+        )
+
+    def without(self, shards: int) -> Matches:
+        """These matches without those of the first `shards` shards: the references, from which nothing is removed."""
+        none, no_referred = [NO_RANGES] * shards, [np.empty((0, 3), np.uint64)] * shards
+        return Matches(
+            none + self.ranges[shards:],
+            none + self.later[shards:],
+            none + self.earlier[shards:],
+            self.windows,
+            no_referred + self.referred[shards:] if self.referred else [],
+        )
+
+    def write(self, folder: Path, *, with_windows: bool) -> None:
+        """Write `match_ranges` and, for `keep: every_string`, the files of windows."""
+        write_sections(folder, MATCH_RANGES, self.ranges)
+        if with_windows:
+            write_sections(folder, LATER_WINDOWS, self.later)
+            write_sections(folder, EARLIER_WINDOWS, self.earlier)
+        if self.referred:
+            write_sections(folder, REFERENCE_WINDOWS, self.referred)
+
+    def united(self, others: Sections, *, with_windows: bool) -> Matches:
+        """The union with matches that were written to another folder; `windows` counts only these."""
+
+        def both(name: str, own: list[Ranges]) -> list[Ranges]:
+            read = (others.read(name, shard, columns=2) for shard in range(len(own)))
+            return [union_ranges(np.concatenate(pair)) for pair in zip(read, own, strict=True)]
+
+        ranges = both(MATCH_RANGES, self.ranges)
+        if not with_windows:
+            return Matches(ranges, self.later, self.earlier, self.windows)
+        later, earlier = both(LATER_WINDOWS, self.later), both(EARLIER_WINDOWS, self.earlier)
+        return Matches(ranges, later, earlier, self.windows)

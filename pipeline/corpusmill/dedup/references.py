@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.dedup.anchors import highs_of, lows_of, positions_of
 from corpusmill.dedup.exchange import CONTEXTS
 from corpusmill.dedup.ranges import Ranges, subtract_ranges, union_ranges
 from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import FIRSTS
-from corpusmill.dedup.slices import highs_of, lows_of, positions_of
 from corpusmill.kernels.compiled import kernel
 
 Rows = NDArray[np.uint64]

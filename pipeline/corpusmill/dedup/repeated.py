@@ -14,15 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.dedup.anchors import highs_of, lows_of, positions_of
 from corpusmill.dedup.sections import Sections
-from corpusmill.dedup.slices import highs_of, lows_of, positions_of
-from corpusmill.kernels.compiled import kernel
-from corpusmill.kernels.content_kernels import bytes_hash
 
 LISTED = 6
 CROWDS = "crowds"
@@ -97,7 +94,7 @@ class Windows:
 def largest_groups(candidates: Sequence[NDArray[np.uint64]], first_shard: int = 0) -> list[NDArray[np.uint64]]:
     """The anchors of at most LISTED groups, the largest first: uint64 (n, 2), shard and place, in dataset order.
 
-    candidates      per shard uint64 (n, 2): place, group, in text order (match_kernels.find_groups)
+    candidates      per shard uint64 (n, 2): place, group, in text order (shared.find_groups)
     first_shard     groups without an anchor in a shard from this on are left out
     """
     groups = 1 + max((int(rows[:, 1].max()) for rows in candidates if len(rows)), default=-1)
@@ -165,19 +162,6 @@ def most_repeated(
         (window for window in windows_found if window.count > 1),
         key=lambda window: (-window.count, window.shard, window.position),
     )
-
-
-def hash_spans(text: NDArray[np.uint8], starts: NDArray[np.int64], length: int) -> NDArray[np.uint64]:
-    """uint64 hash of the `length` bytes from each start on."""
-    hashes = np.empty(len(starts), np.uint64)
-    _hash_spans(text.ctypes.data, starts, length, hashes)
-    return hashes
-
-
-@kernel
-def _hash_spans(text: Any, starts: Any, length: Any, hashes: Any) -> None:
-    for row in range(len(starts)):
-        hashes[row] = bytes_hash(text + starts[row], length)
 
 
 def _windows(chosen: Sequence[tuple[int, Crowd, int]], texts: int, most: int | None) -> Windows:

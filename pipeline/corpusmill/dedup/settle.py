@@ -9,7 +9,7 @@ shared anchor and 4 per slice, and the second the bytes that differ: mostly at t
     windows         sections by shard: place u64 of every window to count for the report, by position (repeated.py)
     offsets         u64: the offset of each crowd of shared.py at which its windows are counted
     firsts          i32 of every shared anchor, shard by shard: the first with the same digest; with references alone
-    match_ranges, later_windows, earlier_windows    of the settled windows, as in matches.py
+    match_ranges, later_windows, earlier_windows    of the settled windows, as in ranges.py
 
 Memory of a partition with M shared anchors: 24 M of places and digests, 12 M to 20 M of table and firsts, and 11 bytes
 for each of their slices (3 per anchor) with their table; 72 bytes for each anchor of the shard whose rows are written.
@@ -20,18 +20,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.dedup.anchors import Slicing, borders_of, count_slices, highs_of, lows_of, positions_of
 from corpusmill.dedup.exchange import BORDERS, CONTEXTS, DIGESTS, HASHES, WINDOW_DIGESTS, WINDOWS
-from corpusmill.dedup.match_kernels import find_firsts, mark_again
-from corpusmill.dedup.matches import NO_RANGES, Matches
-from corpusmill.dedup.ranges import Ranges, union_ranges
+from corpusmill.dedup.ranges import NO_RANGES, Matches, Ranges, union_ranges
 from corpusmill.dedup.repeated import all_windows, best_offsets, read_crowds, sample_windows
 from corpusmill.dedup.sections import Sections, write_sections
-from corpusmill.dedup.shared import random_key
-from corpusmill.dedup.slices import Slicing, borders_of, count_slices, highs_of, lows_of, positions_of
+from corpusmill.dedup.shared import LOOK_AHEAD, random_key
+from corpusmill.kernels.compiled import kernel, prefetch
 
 OFFSETS, FIRSTS = "offsets", "firsts"
 
@@ -135,3 +135,65 @@ def _ask_windows(shared: Sections, answered: Sequence[Sections], partition: int,
     offsets = best_offsets(crowds, sample_windows(crowds, len(answered)), joined)
     (folder / OFFSETS).write_bytes(np.array(offsets, "<u8").data)
     write_sections(folder, WINDOWS, all_windows(crowds, offsets, len(answered)).rows())
+
+
+@kernel
+def find_firsts(digests: Any, key: Any, table: Any, shift: Any, firsts: Any) -> None:
+    """For every digest: the first row that has it.
+
+    digests     uint64 (n, 2)
+    key         odd uint64 that nobody knows; nothing returned depends on it
+    table       int32[2 ** (64 - shift)], all -1, longer than n: rows, at the high bits of key x the digest's first half
+    firsts      int32[n], filled
+    """
+    mask = len(table) - 1
+    for row in range(len(digests)):
+        if row + LOOK_AHEAD < len(digests):
+            ahead = np.int64(digests[row + LOOK_AHEAD, 0] * key >> shift)
+            prefetch(table.ctypes.data + 4 * ahead)
+        slot = np.int64(digests[row, 0] * key >> shift)
+        while table[slot] >= 0:
+            other = table[slot]
+            if digests[other, 0] == digests[row, 0] and digests[other, 1] == digests[row, 1]:
+                break
+            slot = (slot + 1) & mask
+        if table[slot] < 0:
+            table[slot] = row
+        firsts[row] = table[slot]
+
+
+_AGAIN = np.uint32(1 << 31)
+_HASH = np.uint32((1 << 31) - 1)
+
+
+@kernel
+def mark_again(hashes: Any, wanted: Any, key: Any, table: Any, shift: Any, again: Any) -> Any:
+    """Mark the rows whose hash another row has; returns how many are marked. Only the low 31 bits count, and 0 equals
+    1.
+
+    hashes      uint32[n]; only rows that are `wanted`, uint8[n], are looked at
+    key         odd uint64 that nobody knows; nothing returned depends on it
+    table       uint32[2 ** (64 - shift)], zeros, longer than n
+    again       uint8[n], filled
+    """
+    mask = len(table) - 1
+    marked = 0
+    for turn in range(2):
+        for row in range(len(hashes)):
+            if row + LOOK_AHEAD < len(hashes):
+                ahead = max(np.uint32(1), hashes[row + LOOK_AHEAD] & _HASH)
+                prefetch(table.ctypes.data + 4 * np.int64(np.uint64(ahead) * key >> shift))
+            if turn == 0:
+                again[row] = 0
+            if wanted[row] == 0:
+                continue
+            value = max(np.uint32(1), hashes[row] & _HASH)
+            slot = np.int64(np.uint64(value) * key >> shift)
+            while table[slot] != 0 and table[slot] & _HASH != value:
+                slot = (slot + 1) & mask
+            if turn == 0:
+                table[slot] = value if table[slot] == 0 else value | _AGAIN
+            elif table[slot] & _AGAIN:
+                again[row] = 1
+                marked += 1
+    return marked

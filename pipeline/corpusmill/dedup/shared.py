@@ -17,18 +17,26 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.dedup.anchors import ANCHOR_ROWS, ROW_BYTES, SMALL_FILES, open_anchors, partition_buckets
 from corpusmill.dedup.exchange import CONTEXTS, WINDOWS
-from corpusmill.dedup.match_kernels import find_groups, sort_by_position
 from corpusmill.dedup.repeated import largest_groups, read_crowds, sample_windows, write_crowds
 from corpusmill.dedup.sections import Sections, write_sections
 from corpusmill.errors import ConfigError
+from corpusmill.kernels.compiled import kernel, load_word, prefetch
 
 MOST_SHARDS = 1 << 19
+
+_NUMBERED = np.uint64(1 << 63)
+_ROW = 12  # bytes of an anchor's row: hash u32, place u64
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+
+LOOK_AHEAD = 12
+"""Rows between a prefetch and its use: about 12 x 15 ns of work hide one trip to memory."""
 
 
 def random_key() -> np.uint64:
@@ -93,3 +101,103 @@ def _candidates(rows: list[NDArray[np.uint32]], starts: NDArray[np.int64]) -> li
         if sort_by_position(candidate, spare[: len(candidate)], positions):
             candidate[:] = spare[: len(candidate)]
     return candidates
+
+
+@kernel
+def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, inside one allocation of the table
+    anchors: Any, starts: Any, key: Any, matches: Any, found_starts: Any, found_ends: Any
+) -> Any:
+    """Keep the anchors whose hash another anchor shares, and number the groups in order of their first anchors.
+
+    anchors         int64[S]: address of shard s's rows (anchors.py), by bucket, in text order within a bucket
+    starts          int64[B + 1, S]: each shard's first row of each of B buckets, and its end
+    key             random secret odd uint64: places in the table are the high bits of hash x key. bytes_hash can be
+                        inverted, so text could be crafted to fill one place; nothing returned depends on the key
+    found           uint64 (n, 2), filled: place, group; shard s from found_starts[s] to found_ends[s], which are
+                    int64[S]; there is room for all anchors of the shard
+    Returns the number of groups.
+    """
+    shards = len(anchors)
+    buckets = len(starts) - 1
+    largest = 0
+    for bucket in range(buckets):
+        largest = max(largest, (starts[bucket + 1] - starts[bucket]).sum())
+    size = 16
+    while size < 2 * largest:
+        size *= 2
+    table = np.empty((size, 2), np.uint64)  # hash; anchors counted (0: free), then _NUMBERED + group
+    where = np.empty(largest, np.int64)
+    found_ends[:] = found_starts
+    groups = 0
+    for bucket in range(buckets):
+        rows = (starts[bucket + 1] - starts[bucket]).sum()
+        size = 16
+        shift = np.uint64(60)
+        while size < 2 * rows:
+            size *= 2
+            shift -= np.uint64(1)
+        mask = size - 1
+        table[:size, 1] = 0
+        row = 0
+        for shard in range(shards):
+            address = anchors[shard] + _ROW * starts[bucket, shard]
+            stop = anchors[shard] + _ROW * starts[bucket + 1, shard]
+            while address < stop:
+                if address + _ROW * LOOK_AHEAD < stop:
+                    ahead = load_word(address + _ROW * LOOK_AHEAD) & _LOW_HALF
+                    prefetch(table.ctypes.data + 16 * np.int64(ahead * key >> shift))
+                value = load_word(address) & _LOW_HALF
+                slot = np.int64(value * key >> shift)
+                while table[slot, 1] != 0 and table[slot, 0] != value:
+                    slot = (slot + 1) & mask
+                table[slot, 0] = value
+                table[slot, 1] += np.uint64(1)
+                where[row] = slot
+                row += 1
+                address += _ROW
+        row = 0
+        for shard in range(shards):
+            address = anchors[shard] + _ROW * starts[bucket, shard]
+            stop = anchors[shard] + _ROW * starts[bucket + 1, shard]
+            to = found_ends[shard]
+            while address < stop:
+                if row + LOOK_AHEAD < rows:
+                    prefetch(table.ctypes.data + 16 * where[row + LOOK_AHEAD])
+                count = table[where[row], 1]
+                if np.uint64(1) < count < _NUMBERED:
+                    table[where[row], 1] = _NUMBERED + np.uint64(groups)
+                    groups += 1
+                if count > np.uint64(1):
+                    matches[to, 0] = load_word(address + 4)
+                    matches[to, 1] = table[where[row], 1] - _NUMBERED
+                    to += 1
+                row += 1
+                address += _ROW
+            found_ends[shard] = to
+    return groups
+
+
+@kernel
+def sort_by_position(rows: Any, spare: Any, positions: Any) -> Any:
+    """Radix sort of `rows` uint64 (n, 2) by the position in column 0; returns whether the result is in `spare`.
+
+    11 bits a pass, lowest first; only the bits that `positions`, one above the highest position, needs.
+    """
+    swapped = False
+    counts = np.empty(2049, np.int64)
+    shift = 20
+    while (positions - 1) >> (shift - 20) > 0:
+        counts[:] = 0
+        source, target = (spare, rows) if swapped else (rows, spare)
+        for row in range(len(source)):
+            counts[(np.int64(source[row, 0] >> np.uint64(shift)) & 2047) + 1] += 1
+        for before in range(2048):
+            counts[before + 1] += counts[before]
+        for row in range(len(source)):
+            digit = np.int64(source[row, 0] >> np.uint64(shift)) & 2047
+            target[counts[digit], 0] = source[row, 0]
+            target[counts[digit], 1] = source[row, 1]
+            counts[digit] += 1
+        swapped = not swapped
+        shift += 11
+    return swapped

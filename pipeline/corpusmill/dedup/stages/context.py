@@ -1,7 +1,13 @@
-"""Context: a shard answers with digests of the text around its shared anchors, in one pass (dedup step 3)."""
+"""Context and border: a shard answers what partitions ask about its text, in one pass each (dedup steps 3 and 5).
+
+Context answers with digests of the text around shared anchors, border with the bytes that these digests left open.
+A reference's shards answer as the dataset's own do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +21,7 @@ from corpusmill.kernels import advance
 from corpusmill.lazy import lazily
 
 with lazily:
-    from corpusmill.dedup import anchors, exchange, ranges, sections, slices
+    from corpusmill.dedup import anchors, exchange, ranges, sections
     from corpusmill.documents import text_shard
     from corpusmill.engine import recounting
 
@@ -71,7 +77,7 @@ def answer_settings(build: Build, shard: str) -> AnswerSettings:
     return AnswerSettings(minimum_bytes=build.config.dedup.window_bytes, shard=place_of(build, shard))
 
 
-def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
+def _context_inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
     return {
         "text": [text_step(build, shard)],
         "anchors": [index_step(shard)] if build.config.wants_windows else [],
@@ -79,39 +85,63 @@ def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
     }
 
 
-def _run(inputs: Inputs, settings: AnswerSettings, folder: Path, _resources: Resources) -> Outcome:
+def _border_inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
+    return {"text": [text_step(build, shard)], "requests": whole(build, "settle")}
+
+
+def _run_context(inputs: Inputs, settings: AnswerSettings, folder: Path, _resources: Resources) -> Outcome:
+    outcome = _answer(exchange.answer_contexts, inputs, settings, folder)
+    if "anchors" in inputs:
+        repeats = anchors.open_anchors(inputs["anchors"].folder()).repeats
+        text = text_shard.open_text_shard(inputs["text"].folder()).text
+        ranges.write_ranges(folder / PERIODS, exchange.windows_before(text, repeats, settings.minimum_bytes))
+    return outcome
+
+
+def _run_border(inputs: Inputs, settings: AnswerSettings, folder: Path, _resources: Resources) -> Outcome:
+    return _answer(exchange.answer_borders, inputs, settings, folder)
+
+
+def _answer(answer: Callable[..., dict[str, int]], inputs: Inputs, settings: AnswerSettings, folder: Path) -> Outcome:
     requests = [sections_in(step.blocks) for step in inputs.every("requests")]
     text = text_in(inputs["text"].blocks)
     advance.begin(text.size_bytes())
-    counts = exchange.answer_contexts(text, requests, settings.shard, slices.slicing_of(settings.minimum_bytes), folder)
-    if "anchors" in inputs:
-        _write_periods(inputs, settings.minimum_bytes, folder)
+    counts = answer(text, requests, settings.shard, anchors.slicing_of(settings.minimum_bytes), folder)
     return Outcome(counts={**counts, "bytes_read": text.size_bytes()})
 
 
-def _write_periods(inputs: Inputs, minimum_bytes: int, folder: Path) -> None:
-    repeats = anchors.open_anchors(inputs["anchors"].folder()).repeats
-    text = text_shard.open_text_shard(inputs["text"].folder()).text
-    ranges.write_ranges(folder / PERIODS, exchange.windows_before(text, repeats, minimum_bytes))
+def _recount_context(_build: Build, _shard: str, folder: Path) -> Recount:
+    return _recount(folder, contexts=(exchange.DIGESTS, 16), slices=(exchange.HASHES, 4))
 
 
-def _recount(_build: Build, _shard: str, folder: Path) -> Recount:
-    rows = {
-        "contexts": (exchange.DIGESTS, 16),
-        "slices": (exchange.HASHES, 4),
-        "windows": (exchange.WINDOW_DIGESTS, 24),
-    }
+def _recount_border(_build: Build, _shard: str, folder: Path) -> Recount:
+    return _recount(folder, borders=(exchange.DIGESTS, 16), edge_bytes=(exchange.EDGES, 1))
+
+
+def _recount(folder: Path, **rows: tuple[str, int]) -> Recount:
+    """Rows of files of sections, each file with the bytes of its rows."""
+    rows["windows"] = exchange.WINDOW_DIGESTS, 24
     return Recount({count: recounting.section_rows(folder, *file) for count, file in rows.items()})
 
 
-STAGE = Stage(
+CONTEXT = Stage(
     "context",
     version=1,
     after=("shared",),
     per_shard=True,
     units_of="anchor",
-    work=Work(AnswerSettings, answer_settings, _inputs, _run),
-    recount=_recount,
+    work=Work(AnswerSettings, answer_settings, _context_inputs, _run_context),
+    recount=_recount_context,
     reclaimed=("*",),
     read_until="settle",
 )
+BORDER = replace(
+    CONTEXT,
+    name="border",
+    after=("settle",),
+    work=Work(AnswerSettings, answer_settings, _border_inputs, _run_border),
+    recount=_recount_border,
+    read_until="match",
+)
+REFERENCE_CONTEXT = replace(CONTEXT, name="reference_context", per_shard=False, units_of="reference")
+REFERENCE_BORDER = replace(BORDER, name="reference_border", per_shard=False, units_of="reference_context")

@@ -23,8 +23,7 @@ from corpusmill.sources.parts import file_of_part
 with lazily:
     import numpy as np
 
-    from corpusmill.dedup import borders, slices
-    from corpusmill.dedup import matches as dedup_matches
+    from corpusmill.dedup import anchors, borders, ranges
     from corpusmill.dedup import references as dedup_references
     from corpusmill.documents import text_shard
     from corpusmill.engine import recounting
@@ -79,7 +78,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
         settled,
         answered,
         settings.partition,
-        slices.slicing_of(settings.minimum_bytes),
+        anchors.slicing_of(settings.minimum_bytes),
         want_windows=settings.wants_windows,
         memory_bytes=resources.dedup_memory,
         settled_windows=inputs["settled"].receipt.counts["windows"],
@@ -142,7 +141,7 @@ def _checks(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
-    return Recount({"ranges": recounting.section_rows(folder, dedup_matches.MATCH_RANGES, 16)})
+    return Recount({"ranges": recounting.section_rows(folder, ranges.MATCH_RANGES, 16)})
 
 
 STAGE = Stage(

@@ -16,7 +16,7 @@ from corpusmill.lazy import lazily
 
 with lazily:
     from corpusmill.dedup import anchors as dedup_anchors
-    from corpusmill.dedup import exchange, ranges, settle, slices
+    from corpusmill.dedup import exchange, ranges, settle
     from corpusmill.engine import recounting
 
 
@@ -63,7 +63,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         sections_in(inputs["shared"].blocks),
         [sections_in(answer.blocks) for answer in answers],
         settings.partition,
-        slices.slicing_of(settings.minimum_bytes),
+        dedup_anchors.slicing_of(settings.minimum_bytes),
         folder,
         repeats=repeats,
         periods=periods,

@@ -17,21 +17,27 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.context import AnswerSettings, sections_in
-from corpusmill.dedup.stages.reference import place_of
+from corpusmill.dedup.stages.match import repeated_strings
+from corpusmill.dedup.stages.reference import place_of, units_of
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Stage, StepName, whole
 from corpusmill.engine.work import Input, Inputs, Resources, Work
 from corpusmill.errors import visible
 from corpusmill.lazy import lazily
-from corpusmill.report.content import range_in_words
+from corpusmill.report.content import (
+    DuplicateSummary,
+    ReferenceHeld,
+    RepeatedString,
+    SourceFileDuplicates,
+    range_in_words,
+)
 from corpusmill.report.facts import PowerHistogram
 from corpusmill.sources.stages.index import text_stage, text_total
 
 with lazily:
     import numpy as np
 
-    from corpusmill.dedup import anchors, exchange, fuzzy, references
-    from corpusmill.dedup import matches as dedup_matches
+    from corpusmill.dedup import anchors, exchange, references
     from corpusmill.dedup import ranges as dedup_ranges
     from corpusmill.documents import text_shard
     from corpusmill.report import histograms
@@ -45,8 +51,10 @@ if TYPE_CHECKING:
 
     from corpusmill.documents.text_shard import TextShard
     from corpusmill.engine.build import Build
+    from corpusmill.engine.plan import Reference
 
 SHOWN_FILES = 10  # source files that lose most
+REPEATED_STRINGS = 10
 REMOVE_RANGES, CUT_RANGES, REFERENCE_RANGES = "remove_ranges", "cut_ranges", "reference_ranges"
 
 
@@ -79,18 +87,18 @@ def _identity(build: Build, shard: str) -> Settings:
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
     text, matches = text_shard.open_text_shard(inputs["text"].folder()), inputs.every("matches")
-    rows = matched_rows(matches, settings.shard, dedup_matches.MATCH_RANGES)
+    rows = matched_rows(matches, settings.shard, dedup_ranges.MATCH_RANGES)
     ranges = dedup_ranges.union_ranges(rows)
     repeated_bytes = int((ranges[:, 1] - ranges[:, 0]).sum())
     if settings.keep == "every_string":
         later, earlier = (
             dedup_ranges.union_ranges(matched_rows(matches, settings.shard, name))
-            for name in (dedup_matches.LATER_WINDOWS, dedup_matches.EARLIER_WINDOWS)
+            for name in (dedup_ranges.LATER_WINDOWS, dedup_ranges.EARLIER_WINDOWS)
         )
         ranges = dedup_ranges.kept_whole(later, earlier, settings.minimum_bytes)
     cut = aligned = dedup_ranges.align_ranges(text.text, text.offsets, ranges)
     if settings.fuzzy_share is not None:
-        cut = fuzzy.join_spans(aligned, text.offsets, settings.fuzzy_share)
+        cut = dedup_ranges.join_spans(aligned, text.offsets, settings.fuzzy_share)
     dedup_ranges.write_ranges(folder / REMOVE_RANGES, ranges)
     dedup_ranges.write_ranges(folder / CUT_RANGES, cut)
     lengths = cut[:, 1] - cut[:, 0]
@@ -121,7 +129,7 @@ def _held_by_references(
 ) -> tuple[list[int], int]:
     """Write the parts of a shard's ranges that each reference holds; returns the bytes per reference, and of none."""
 
-    windows = matched_rows(inputs.every("matches"), settings.shard, dedup_matches.REFERENCE_WINDOWS, columns=3)
+    windows = matched_rows(inputs.every("matches"), settings.shard, dedup_ranges.REFERENCE_WINDOWS, columns=3)
     periods: Iterable[NDArray[np.uint64]] = ()
     if len(windows):
         repeats = anchors.open_anchors(inputs["anchors"].folder()).repeats
@@ -141,7 +149,7 @@ def cuts_stage(build: Build) -> str:
 def repeats_of(build: Build, shard: str) -> NDArray[np.uint64]:
     """uint64 (r, 2): all ranges of a shard's text that occurred earlier, kept copies included."""
     matches = [Input(build, ("match", partition)) for partition in build.units("match")]
-    return dedup_ranges.union_ranges(matched_rows(matches, place_of(build, shard), dedup_matches.MATCH_RANGES))
+    return dedup_ranges.union_ranges(matched_rows(matches, place_of(build, shard), dedup_ranges.MATCH_RANGES))
 
 
 def matched_rows(matches: list[Input], shard: int, name: str, columns: int = 2) -> NDArray[np.uint64]:
@@ -265,6 +273,75 @@ def _covered(ranges: NDArray[np.uint64]) -> int:
     return int((ranges[:, 1] - ranges[:, 0]).sum())
 
 
+def ranges_match_check(build: Build) -> Check:
+    """Ranges written by all partitions = ranges read by all shards."""
+    matched, united = build.total("match", "ranges"), build.total("union", "ranges_in")
+    return Check("ranges", (("found by match", matched),), (("read by union", united),))
+
+
+def duplicates(build: Build) -> DuplicateSummary | None:
+    """The duplicates within the dataset and in references; None without deduplication."""
+    dedup = build.config.dedup
+    if dedup.mode == "none":
+        return None
+    by_file = [
+        SourceFileDuplicates(**file)
+        for receipt in build.receipts("union")
+        for file in receipt.details["by_source_file"]
+    ]
+    return DuplicateSummary(
+        mode=dedup.mode,
+        minimum_bytes=dedup.window_bytes,
+        keep=dedup.keep,
+        fuzzy_share=dedup.fuzzy_share,
+        ranges=_histogram(build, "range_bytes"),
+        text_bytes=text_total(build, "text_bytes_out"),
+        documents=text_total(build, "documents_out"),
+        documents_touched=build.total("union", "documents_touched"),
+        documents_emptied=build.total("union", "documents_emptied"),
+        by_source_file=tuple(by_file),
+        kept_gaps=_histogram(build, "kept_gap_bytes"),
+        most_repeated=_most_repeated(build),
+        references=references_found(build),
+        within_bytes=build.total("union", "within_bytes"),  # 0 without references
+    )
+
+
+def references_found(build: Build) -> tuple[ReferenceHeld, ...]:
+    """The references, and how much of the dataset's text each is the first to hold."""
+    held = zip(build.plan.references or (), held_by_references(build), strict=True)
+    return tuple(_reference(build, reference, size) for reference, size in held)
+
+
+def _reference(build: Build, reference: Reference, held_bytes: int) -> ReferenceHeld:
+    receipts = [build.receipt("reference", unit) for unit in units_of(reference)]
+    return ReferenceHeld(
+        path=reference.path,
+        version=reference.version,
+        documents=sum(receipt.counts["documents_out"] for receipt in receipts),
+        text_bytes=sum(receipt.counts["text_bytes_out"] for receipt in receipts),
+        held_bytes=held_bytes,
+    )
+
+
+def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
+    """Of all partitions, the most frequent first; only one of the strings that begin in one document, since they
+    overlap.
+    """
+    repeated = [RepeatedString(**string) for string in repeated_strings(build)]
+    repeated.sort(key=lambda string: (-string.count, string.source_file, string.line, string.excerpt))
+    by_document: dict[tuple[str, int], RepeatedString] = {}
+    for string in repeated:
+        by_document.setdefault((string.source_file, string.line), string)
+    return tuple(by_document.values())[:REPEATED_STRINGS]
+
+
+def _histogram(build: Build, name: str) -> PowerHistogram:
+    return histograms.merge_histograms(
+        PowerHistogram.model_validate(receipt.details[name]) for receipt in build.receipts("union")
+    )
+
+
 STAGE = Stage(
     "union",
     version=2,
@@ -277,9 +354,3 @@ STAGE = Stage(
     checks=_checks,
     schedule=Schedule(approval=removal_in_words),
 )
-
-
-def ranges_match_check(build: Build) -> Check:
-    """Ranges written by all partitions = ranges read by all shards."""
-    matched, united = build.total("match", "ranges"), build.total("union", "ranges_in")
-    return Check("ranges", (("found by match", matched),), (("read by union", united),))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from corpusmill.dedup.stages.duplicates import references_found
+from corpusmill.dedup.stages.union import references_found
 from corpusmill.engine.build import Build
 from corpusmill.engine.graph import PLAN
 from corpusmill.engine.ledger import RECEIPT_NAME, Receipt

@@ -27,7 +27,6 @@ from corpusmill.steps.stages.refine import removed_bytes
 with lazily:
     import numpy as np
 
-    from corpusmill.dedup import matches as dedup_matches
     from corpusmill.dedup import ranges
     from corpusmill.documents import text_shard
 
@@ -52,7 +51,7 @@ def _run(inputs: Inputs, settings: AnswerSettings, folder: Path, _resources: Res
     matches = inputs.every("matches")
     later, earlier = (
         ranges.union_ranges(matched_rows(matches, settings.shard, name))
-        for name in (dedup_matches.LATER_WINDOWS, dedup_matches.EARLIER_WINDOWS)
+        for name in (ranges.LATER_WINDOWS, ranges.EARLIER_WINDOWS)
     )
     widen = np.array([0, settings.minimum_bytes - 1], np.uint64)
     kept_copies = ranges.union_ranges(ranges.subtract_ranges(earlier, later) + widen)

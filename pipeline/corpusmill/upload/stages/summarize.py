@@ -9,7 +9,7 @@ import numpy as np
 import yaml
 
 from corpusmill.decontamination.stages.decontaminate import contamination
-from corpusmill.dedup.stages.duplicates import duplicates
+from corpusmill.dedup.stages.union import duplicates
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import last_estimate
 from corpusmill.engine.ledger import Check
