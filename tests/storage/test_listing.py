@@ -1,6 +1,10 @@
+"""Which files are sources, in which order, under which names; from folders, buckets and hubs."""
+
 from __future__ import annotations
 
 import os
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -8,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.storage import list_sources, open_store, safe_relative_name
+from corpusmill.builds.overlap import require_no_overlap
+from corpusmill.storage import StoredFile, list_sources, open_location, open_store, safe_relative_name
 from corpusmill.storage.listing import OtherFiles, list_all
 from corpusmill.storage.local import glob_matches, may_match_below, walk_files
-from corpusmill.storage.locations import natural_order
+from corpusmill.storage.locations import is_open_to_others, natural_order, without_credentials, without_queries
+from tests.hub import Hub
 from tests.raising import raises
+from tests.servers import many_objects
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -27,20 +34,20 @@ def names(*paths: object) -> list[str]:
     return [file.name for file in list_sources([str(path) for path in paths], ENDINGS)]
 
 
-def test_listing_folder_is_recursive_and_in_natural_order(tmp_path) -> None:
-    fill(tmp_path, "b/part10.jsonl", "b/part2.jsonl", "a.jsonl.gz", "readme.md", ".hidden/x.jsonl")
-    assert names(tmp_path) == ["a.jsonl.gz", "b/part2.jsonl", "b/part10.jsonl"]
+def test_listing_folder_is_recursive_and_in_natural_order_without_hidden_files(tmp_path) -> None:
+    fill(tmp_path, "b/part10.jsonl", "b/part2.jsonl", "a.jsonl.gz", "readme.md", ".hidden/x.jsonl", "b/.h.jsonl")
+    assert names(tmp_path) == names(tmp_path / "**/*.jsonl*") == ["a.jsonl.gz", "b/part2.jsonl", "b/part10.jsonl"]
+    assert names(tmp_path / "b/part2.jsonl") == ["part2.jsonl"]
+    (tmp_path / "empty").mkdir()
+    for path, got in (("b/.h.jsonl", "no files at all"), ("empty", "no files at all"), ("readme.md", "readme.md")):
+        with raises("source.no_known_files", got):
+            names(tmp_path / path)
 
 
 def test_listing_glob_names_are_relative_to_its_fixed_part(tmp_path) -> None:
     fill(tmp_path, "en/a.jsonl", "en/deep/b.jsonl", "fr/c.jsonl")
     assert names(tmp_path / "e*/*.jsonl") == ["en/a.jsonl"]
     assert names(tmp_path / "en/**/*.jsonl") == ["a.jsonl", "deep/b.jsonl"]
-
-
-def test_listing_single_file_keeps_its_name(tmp_path) -> None:
-    fill(tmp_path, "x/a.jsonl")
-    assert names(tmp_path / "x/a.jsonl") == ["a.jsonl"]
 
 
 def test_listing_order_does_not_depend_on_the_order_of_paths(tmp_path) -> None:
@@ -84,17 +91,6 @@ def test_listing_missing_source_says_where_it_looked(tmp_path) -> None:
         names(tmp_path / "nowhere")
 
 
-def test_listing_empty_folder_is_refused(tmp_path) -> None:
-    with raises("source.no_known_files", "no files at all"):
-        names(tmp_path)
-
-
-def test_listing_folder_of_other_kinds_names_what_it_found(tmp_path) -> None:
-    fill(tmp_path, "a.json", "b.txt")
-    with raises("source.no_known_files", "a.json"):
-        names(tmp_path)
-
-
 def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
     """Hidden files and markers such as _SUCCESS are none: programs put them there, and nobody means them as text."""
     fill(tmp_path, "a.jsonl", "b.json", "c/d.jsonl.xz", "c/e.txt", "f.ndjson", "_SUCCESS", "_log/0.txt", ".git/config")
@@ -131,13 +127,6 @@ def test_natural_order_is_total_and_independent_of_input_order(texts: list[str])
 def test_store_of_unknown_kind_is_refused() -> None:
     with raises("store.unknown_kind"):
         open_store("ftp://host/data")
-
-
-def test_listing_hidden_files_are_no_sources_however_they_are_named(tmp_path) -> None:
-    fill(tmp_path, "a.jsonl", ".h.jsonl", ".deep/b.jsonl")
-    assert names(tmp_path) == names(tmp_path / "*.jsonl") == names(tmp_path / "**/*.jsonl") == ["a.jsonl"]
-    with raises("source.no_known_files"):
-        names(tmp_path / ".h.jsonl")
 
 
 @pytest.mark.parametrize("path", ["src", "src/**/*.jsonl", "src/*/*.jsonl", "s*/**/*.jsonl"])
@@ -198,7 +187,7 @@ def test_listing_object_that_two_paths_name_is_refused(moto, moto_client) -> Non
 
 
 def test_listing_foreign_key_that_no_file_can_have_refuses_only_what_would_be_a_source(moto, moto_client) -> None:
-    for key in ("odd/a.jsonl", "odd//notes.txt", "odd/../b.txt", "odd/x/./_SUCCESS"):
+    for key in ("odd/", "odd/a.jsonl", "odd//notes.txt", "odd/../b.txt", "odd/x/./_SUCCESS"):
         moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}\n")
     for path in ("s3://corpus/odd", "s3://corpus/odd/**/*.jsonl"):
         assert [file.name for file in list_sources([path], ENDINGS, moto)] == ["a.jsonl"]
@@ -274,22 +263,6 @@ def test_glob_that_matches_a_file_may_match_below_each_of_its_folders(name, patt
     assert may_match_below(name[:depth], pattern) or depth >= len(name) or not glob_matches(name, pattern)
 
 
-@pytest.mark.parametrize(
-    ("folder", "pattern", "expected"),
-    [
-        ("out", "*", False),
-        ("out", "*/*", True),
-        ("out/deep", "*/*", False),
-        ("out/deep", "o*/**/*.jsonl", True),
-        ("out", "page*/**/*.jsonl", False),
-        ("pages", "page*/*.jsonl", True),
-        ("a/b/c", "**/*.jsonl", True),
-    ],
-)
-def test_glob_may_match_below_a_folder(folder: str, pattern: str, expected: bool) -> None:
-    assert may_match_below(folder.split("/"), pattern.split("/")) is expected
-
-
 def test_hard_links_are_one_file_and_refused(tmp_path) -> None:
     """The documents of both were delivered."""
     fill(tmp_path, "a.jsonl")
@@ -310,3 +283,133 @@ def test_fifo_named_as_a_source_is_refused_and_one_of_another_name_counted(tmp_p
             names(path)
         assert dict(caught.value.details)["got"] == "a FIFO (named pipe)"
         assert dict(caught.value.details)["where"] == str(tmp_path / "b.jsonl")
+
+
+@pytest.mark.parametrize(
+    "key", ["data/../x.jsonl", "data//etc/x.jsonl", "data/./x.jsonl", "data/a/../../../x.jsonl", "/etc/x.jsonl"]
+)
+def test_listing_remote_name_that_would_leave_the_folder_is_refused(moto, moto_client, monkeypatch, key: str) -> None:
+    moto_client.put_object(Bucket="corpus", Key=key, Body=b"{}")
+    with raises("source.name_leaves_folder"):
+        list_sources(["s3://corpus"], (".jsonl",), moto)
+    with Hub({key: b"{}\n"}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        with raises("source.name_leaves_folder"):
+            list_sources(["hf://datasets/owner/name"], (".jsonl",))
+
+
+@pytest.mark.parametrize("location", ["s3://corpus//x.jsonl", "s3://corpus/../x.jsonl", "gs://corpus/a//x.jsonl"])
+def test_location_with_odd_parts_is_refused_before_anything_is_asked(location: str) -> None:
+    with raises("source.name_leaves_folder"):
+        list_sources([location], (".jsonl",))
+
+
+@pytest.mark.parametrize("key", ["a b.jsonl", "ü/中文 №1.jsonl", "a+b%20c.jsonl", "a'\"&<>.jsonl", "deep/er/x.jsonl"])
+def test_s3_odd_key_is_a_source_like_any_other(rclone, rclone_client, key: str) -> None:
+    rclone_client.put_object(Bucket="corpus", Key=f"data/{key}", Body=b"{}\n")
+    (file,) = list_sources(["s3://corpus/data"], (".jsonl",), rclone.endpoint)
+    assert file.name == key
+    assert open_store("s3://corpus/data", endpoint_url=rclone.endpoint).open(key).read() == b"{}\n"
+
+
+def test_source_whose_name_holds_brackets_is_listed(tmp_path: Path, rclone, rclone_client) -> None:
+    folder = tmp_path / "data [1]"
+    folder.mkdir()
+    (folder / "x[1].jsonl").write_bytes(b"{}\n")
+    rclone_client.put_object(Bucket="corpus", Key="data/x[1].jsonl", Body=b"{}\n")
+    for path, name in (
+        (str(folder), "x[1].jsonl"),
+        (str(folder / "x[1].jsonl"), "x[1].jsonl"),
+        ("s3://corpus/data/x[1].jsonl", "x[1].jsonl"),
+    ):
+        assert [file.name for file in list_sources([path], (".jsonl",), rclone.endpoint)] == [name]
+    (folder / "x1.jsonl").write_bytes(b"{}\n")
+    (folder / "x[1].jsonl").unlink()
+    pattern = str(tmp_path / "data [[]1]" / "x[1].jsonl")
+    assert [file.name for file in list_sources([pattern], (".jsonl",))] == ["data [1]/x1.jsonl"]
+
+
+def test_destination_below_a_source_whose_name_holds_brackets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data[1]").mkdir()
+    with raises("source.contains_output"):
+        require_no_overlap([str(tmp_path / "data[1]")], [("destinations", str(tmp_path / "data[1]" / "out"))])
+
+
+def test_listing_of_many_objects_holds_one_page_and_what_it_accepts(aws) -> None:
+
+    def peak_bytes_of(work: Callable[[], object]) -> int:
+        tracemalloc.start()
+        try:
+            work()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    objects, actual = 3_000, list[StoredFile]()
+    with many_objects(objects) as endpoint:
+        list_sources(["s3://corpus/data"], (".jsonl",), endpoint)  # what importing takes is not the listing's
+        one_page_bytes = peak_bytes_of(lambda: next(open_store("s3://corpus/data", endpoint_url=endpoint).iter_files()))
+        peak_bytes = peak_bytes_of(lambda: actual.extend(list_sources(["s3://corpus/data"], (".jsonl",), endpoint)))
+    assert len(actual) == objects // 10
+    assert [file.size_bytes for file in actual[:3]] == [0, 10, 20]
+    # Two clients (is it a file? what is in the folder?) of about 13 MB each, a page, and 300 accepted files.
+    assert peak_bytes < 2 * one_page_bytes + (4 << 20)
+
+
+WITH_CREDENTIALS = [
+    "https://name:hush@host/bucket",
+    "https://name:hu/sh@host",
+    "HTTP://hush@host",
+    "https://host/?token=hush",
+    "https://host/path#hush",
+    "s3://key:hush@bucket/prefix",
+    "s3://key:hu/sh@bucket/prefix",
+    "gs://hush@bucket",
+]
+
+
+@pytest.mark.parametrize("address", WITH_CREDENTIALS)
+def test_address_with_credentials_is_refused_wherever_it_is_given_and_not_repeated(address: str) -> None:
+    with pytest.raises(ValueError, match="may not hold credentials"):
+        without_credentials(address)
+    for call in (open_store, open_location, lambda given: list_sources([given], (".jsonl",))):
+        with raises("config.credentials") as caught:
+            call(address)
+        assert "sh@" not in str(caught.value) + repr(caught.value.__cause__)
+    if address.lower().startswith("http"):
+        with raises("config.credentials"):
+            open_store("s3://bucket", endpoint_url=address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["hf://datasets/owner/name@main", "s3://b/a@b:c.jsonl", "s3://b/part-?.jsonl", "http://minio:9000", "data@home?"],
+)
+def test_address_without_credentials_is_taken_as_it_is(address: str) -> None:
+    assert without_credentials(address) == address
+
+
+def test_queries_of_urls_leave_a_text_and_nothing_else_does() -> None:
+    text = "403 for 'https://host/a?X-Amz-Signature=hush&x=1' and (http://h:1/b#hush) why?"
+    text += " (Caused by ... with url: /upload?upload_id=hush)"
+    assert without_queries(text) == "403 for 'https://host/a' and (http://h:1/b why? (Caused by ... with url: /upload"
+
+
+@pytest.mark.parametrize(
+    ("endpoint_url", "warned"),
+    [
+        ("https://example.com", False),
+        ("http://example.com:9000", True),
+        ("http://8.8.8.8", True),
+        ("http://127.0.0.1:9000", False),
+        ("http://[::1]:9000", False),
+        ("http://10.1.2.3", False),
+        ("http://minio:9000", False),
+        ("http://minio.storage.svc", False),
+        ("http://store.cluster.local", False),
+    ],
+)
+def test_plain_http_is_warned_of_beyond_private_hosts(caplog, aws, endpoint_url: str, warned: bool) -> None:
+    assert is_open_to_others(endpoint_url) == warned
+    open_store("s3://bucket", endpoint_url=endpoint_url)
+    assert ("not encrypted" in caplog.text) == warned

@@ -6,15 +6,14 @@ import errno
 import hashlib
 import io
 import os
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from corpusmill.storage import Store, list_sources, open_store
+from corpusmill.storage.local import LocalStore, write_whole
 from tests.disks import small_disk
 from tests.raising import raises
-from tests.servers import http_server
 
 
 @pytest.fixture(params=["folder", "s3", "rclone", "gcs"])
@@ -51,6 +50,8 @@ def test_store_absent_file_has_no_stat_and_no_digest(store: Store) -> None:
     assert store.stat("nothing") is None
     assert store.digest("nothing") is None
     assert store.list_files() == []
+    with raises("source.name_leaves_folder"):
+        store.receive_bytes(b"x", "../x")
 
 
 def test_store_received_bytes_replace_the_old_file(store: Store) -> None:
@@ -62,17 +63,6 @@ def test_store_received_bytes_replace_the_old_file(store: Store) -> None:
     assert before is not None
     assert after is not None
     assert before.identity != after.identity
-
-
-def test_store_name_outside_its_folder_is_refused(store: Store) -> None:
-    with raises("source.name_leaves_folder"):
-        store.receive_bytes(b"x", "../x")
-
-
-def test_store_listing_is_in_natural_order(store: Store) -> None:
-    for name in ("p10", "p9", "a/1"):
-        store.receive_bytes(b"x", name)
-    assert [file.name for file in store.list_files()] == ["a/1", "p9", "p10"]
 
 
 def test_store_range_is_exactly_those_bytes_of_that_identity(store: Store) -> None:
@@ -110,13 +100,6 @@ def test_store_holds_only_the_same_bytes(store: Store, tmp_path) -> None:
     assert not store.holds("a", other, other_digest)
 
 
-def test_store_folder_never_matches_its_longer_neighbour(store: Store) -> None:
-    store.receive_bytes(b"1", "x/a")
-    longer = {"endpoint_url": store.client.meta.endpoint_url} if store.folder.startswith("s3") else {}
-    open_store(store.folder + "2", **longer).receive_bytes(b"2", "b")
-    assert [file.name for file in store.iter_files()] == ["x/a"]
-
-
 def test_store_glob_finds_the_same_names_in_every_store(store: Store) -> None:
     for name in ("a.jsonl", "b.json", "c.json.gz", "deep/d.json", "deep/er/e.json", ".h.json", "part10.json"):
         store.receive_bytes(b"{}", f"x/{name}")
@@ -147,70 +130,6 @@ def test_store_file_that_changed_since_its_receipt_is_refused(store: Store, tmp_
     assert store.list_files() == []
 
 
-def test_s3_prefix_does_not_match_its_longer_neighbours(moto, moto_client) -> None:
-    for key in ("data/a.jsonl", "data2/b.jsonl", "data/"):
-        moto_client.put_object(Bucket="corpus", Key=key, Body=b"")
-    actual = list_sources(["s3://corpus/data"], (".jsonl",), moto)
-    assert [file.location for file in actual] == ["s3://corpus/data/a.jsonl"]
-
-
-def test_s3_single_object_is_a_source(moto, moto_client) -> None:
-    moto_client.put_object(Bucket="corpus", Key="data/a.jsonl", Body=b"{}")
-    actual = list_sources(["s3://corpus/data/a.jsonl"], (".jsonl",), moto)
-    assert [(file.name, file.size_bytes) for file in actual] == [("a.jsonl", 2)]
-
-
-def test_s3_key_with_dot_dot_is_refused(moto, moto_client) -> None:
-    moto_client.put_object(Bucket="corpus", Key="data/../../etc/x.jsonl", Body=b"{}")
-    with raises("source.name_leaves_folder"):
-        list_sources(["s3://corpus/data"], (".jsonl",), moto)
-
-
-def test_s3_missing_bucket_is_a_permanent_error(moto, moto_client) -> None:
-    with raises("s3.refused", "list", "NoSuchBucket"):
-        open_store("s3://nowhere/data", endpoint_url=moto).list_files()
-
-
-def test_s3_unreachable_endpoint_is_a_transient_error(moto, hasty) -> None:
-    with raises("s3.unavailable", "list"):
-        open_store("s3://corpus/data", endpoint_url="http://127.0.0.1:9").list_files()
-
-
-@pytest.fixture
-def cut_off_endpoint():
-    """A server that promises 5 bytes of every object and sends 2."""
-
-    class CutOff(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self._headers()
-
-        def do_GET(self) -> None:
-            self._headers()
-            self.wfile.write(b"ab")
-
-        def _headers(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", "5")
-            self.send_header("ETag", '"x"')
-            self.send_header("Connection", "close")
-            self.end_headers()
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    with http_server(CutOff) as endpoint:
-        yield endpoint
-
-
-def test_s3_body_that_breaks_off_is_a_transient_error(cut_off_endpoint, hasty, monkeypatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    store = open_store("s3://corpus/data", endpoint_url=cut_off_endpoint)
-    with store.open("a") as stream, raises("s3.unavailable", "read"):
-        list(iter(lambda: stream.read(1 << 20), b""))
-
-
 def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> None:
     with small_disk(tmp_path / "disk", mebibytes=1) as folder:
         path, digest = source(tmp_path, b"x" * 3_000_000)
@@ -219,7 +138,7 @@ def test_local_store_full_destination_names_it_and_leaves_nothing(tmp_path) -> N
         assert not list((folder / "out").iterdir())
 
 
-@pytest.mark.parametrize("kernel", ["as it is", "refuses", "stops early", "refuses midway", "none"])
+@pytest.mark.parametrize("kernel", ["as it is", "refuses", "stops early", "refuses midway", "none", "full"])
 def test_local_store_copies_the_same_bytes_whatever_the_kernel_can_do(tmp_path, monkeypatch, kernel: str) -> None:
     calls = 0
 
@@ -228,6 +147,8 @@ def test_local_store_copies_the_same_bytes_whatever_the_kernel_can_do(tmp_path, 
         calls += 1
         if kernel == "refuses" or (kernel == "refuses midway" and calls == 2):
             raise OSError(errno.EXDEV, "Invalid cross-device link")
+        if kernel == "full":
+            raise OSError(errno.ENOSPC, "No space left on device")
         if calls == 2:
             return 0
         return os.write(writing, os.read(reading, 1_000_001))
@@ -238,6 +159,11 @@ def test_local_store_copies_the_same_bytes_whatever_the_kernel_can_do(tmp_path, 
         monkeypatch.setattr(os, "copy_file_range", copied, raising=False)
     content = hashlib.shake_128(b"x").digest(3_000_000)
     path, digest = source(tmp_path, content)
+    if kernel == "full":  # no reason to copy otherwise
+        with raises("destination.disk_full"):
+            open_store(str(tmp_path / "out")).receive(path, "a.bin", digest)
+        assert not list((tmp_path / "out").iterdir())
+        return
     open_store(str(tmp_path / "out")).receive(path, "a.bin", digest)
     there = tmp_path / "out/a.bin"
     assert there.read_bytes() == content
@@ -245,17 +171,6 @@ def test_local_store_copies_the_same_bytes_whatever_the_kernel_can_do(tmp_path, 
     assert not there.samefile(path)
     there.write_bytes(b"a bit that flips in one of them")
     assert path.read_bytes() == content
-
-
-def test_local_store_full_disk_in_the_kernels_copy_is_no_reason_to_copy_otherwise(tmp_path, monkeypatch) -> None:
-    def full(_reading: int, _writing: int, _count: int) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "copy_file_range", full, raising=False)
-    path, digest = source(tmp_path, b"tokens")
-    with raises("destination.disk_full"):
-        open_store(str(tmp_path / "out")).receive(path, "a.bin", digest)
-    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("swapped", ["the destination is a file", "a folder has the name", "a file is in the way"])
@@ -317,6 +232,75 @@ def test_copy_in_a_folder_is_a_link_that_costs_no_disk(tmp_path) -> None:
     assert (tmp_path / "data/megatron/a.bin").samefile(tmp_path / "data/nanoset/a.ds")
     store.copy("megatron/a.bin", "nanoset/a.ds")  # once more over itself
     assert store.digest("nanoset/a.ds") == digest
+
+
+CONTENT = b"tokens" * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Path:
+    """A file that its owner deletes next."""
+    path = tmp_path / "taken"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def files_of(store: Path) -> list[str]:
+    return [path.name for path in store.rglob("*") if path.is_file()]
+
+
+def test_file_that_is_taken_over_is_flushed_and_the_same_file_under_another_name(
+    tmp_path: Path, taken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path / "store"))
+    store.receive_bytes(b"old", "deep/name")
+    flushed: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    for _ in range(2):
+        store.take_over(taken, "deep/name", SHA256)
+    assert flushed == [taken, taken]
+    assert (tmp_path / "store/deep/name").samefile(taken)
+    taken.unlink()
+    assert (tmp_path / "store/deep/name").read_bytes() == CONTENT
+    assert files_of(tmp_path / "store") == ["name"]
+    with pytest.raises(FileNotFoundError):  # an error of its own and not of the destination
+        store.take_over(taken, "deep/name", SHA256)
+
+
+def test_file_of_another_digest_is_not_taken_over(tmp_path: Path, taken: Path) -> None:
+    taken.write_bytes(CONTENT[:-1] + b"!")
+    with raises("destination.copy_differs"):
+        LocalStore(str(tmp_path / "store")).take_over(taken, "name", SHA256)
+    assert files_of(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize("reason", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_file_that_cannot_be_linked_is_copied(
+    tmp_path: Path, taken: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def refused(_self: Path, _target: Path) -> None:
+        raise OSError(reason, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    LocalStore(str(tmp_path / "store")).take_over(taken, "name", SHA256)
+    assert (tmp_path / "store/name").read_bytes() == CONTENT
+    assert not (tmp_path / "store/name").samefile(taken)
+
+
+@pytest.mark.parametrize("broken", ["fsync", "rename"])
+def test_small_file_whose_writer_breaks_off_is_as_before(tmp_path: Path, monkeypatch, broken: str) -> None:
+    path = tmp_path / "small"
+    write_whole(path, b"old", changed_ns=1_000_000_000)
+    assert path.stat().st_mtime_ns == 1_000_000_000
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(*((os, "fsync") if broken == "fsync" else (Path, "replace")), fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_whole(path, b"new")
+    assert (path.read_bytes(), files_of(tmp_path)) == (b"old", ["small"])
 
 
 def test_copy_of_an_object_beyond_one_request_goes_in_ranges_and_keeps_its_sha256(moto, tmp_path, monkeypatch) -> None:

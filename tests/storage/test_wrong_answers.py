@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,65 +12,27 @@ import pytest
 from corpusmill.errors import CorpusmillError, StoreUnavailableError
 from corpusmill.storage import (
     Store,
-    Traffic,
-    Wanted,
     WindowedFile,
     digest_windows,
     fetch,
     open_once,
-    open_store,
     transfers,
 )
 from corpusmill.upload.stages.upload import _require_same
-from tests.faults.proxy import Answer, FaultyProxy
-from tests.gcs_front import GcsFront
-from tests.hub import COMMIT, Hub
+from tests.faults.proxy import Answer
+from tests.hub import Hub
 from tests.quick import quick
 from tests.raising import raises
 from tests.servers import many_gcs_objects, many_objects
+from tests.storage.far import DATA, OBJECTS, Far, wanted
 
-DATA = hashlib.shake_128(b"wrong answers").digest(100_000)
 PIECES = ((1_000, 60_000), (90_000, 10_000))
 PART = DATA[1_000:61_000] + DATA[90_000:]
 
 
-class Far:
-    """A store with the objects a.jsonl (DATA) and b.jsonl, behind a proxy."""
-
-    def __init__(self, kind: str, target: str, monkeypatch: pytest.MonkeyPatch, hub: Hub | None = None) -> None:
-        self.kind, self._target, self._monkeypatch, self._hub = kind, target, monkeypatch, hub
-        self.traffic = Traffic()
-
-    @contextmanager
-    def behind(self, **faults: Any) -> Iterator[tuple[FaultyProxy, Store]]:
-        with (GcsFront if self.kind == "gcs" else FaultyProxy)(self._target, **faults) as proxy:
-            self._monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.endpoint)
-            self._monkeypatch.setenv("HF_ENDPOINT", proxy.endpoint)
-            if self._hub:
-                self._hub.endpoint = proxy.endpoint
-            folder = {"s3": "s3://corpus", "gcs": "gs://corpus", "hub": f"hf://datasets/owner/name@{COMMIT}"}[self.kind]
-            yield proxy, open_store(folder, endpoint_url=proxy.endpoint, traffic=self.traffic)
-
-
-OBJECTS = {"a.jsonl": DATA, "b.jsonl": DATA[::-1], "c.jsonl": b"{}\n", "d.jsonl": b""}
-
-
-@pytest.fixture(params=["s3", "gcs", "hub"])
-def far(request, monkeypatch, hasty) -> Iterator[Far]:
+@pytest.fixture(autouse=True)
+def _small_parts(hasty, monkeypatch) -> None:
     monkeypatch.setattr(transfers, "PART_BYTES", 10_000)
-    if request.param == "hub":
-        with Hub(dict(OBJECTS)) as hub:
-            yield Far("hub", hub.endpoint, monkeypatch, hub)
-        return
-    if request.param == "s3":
-        endpoint = request.getfixturevalue("rclone").endpoint
-        store = open_store("s3://corpus", endpoint_url=endpoint)
-    else:
-        endpoint = request.getfixturevalue("gcs").target.geturl()
-        store = open_store("gs://corpus")
-    for name, data in OBJECTS.items():
-        store.receive_bytes(data, name)
-    yield Far(request.param, endpoint, monkeypatch)
 
 
 def once(harm: Callable[[Answer], Answer], aimed: Callable[[str, str], bool]) -> Callable[[str, str, Answer], Answer]:
@@ -100,16 +60,10 @@ def flipped(answer: Answer) -> Answer:
     return answer._replace(content=bytes([answer.content[0] ^ 1]) + answer.content[1:])
 
 
-def wanted(store: Store, pieces: Any = None) -> Wanted:
-    there = store.stat("a.jsonl")
-    assert there is not None
-    return Wanted("a.jsonl", there.size_bytes, there.identity, pieces)
-
-
 def test_piece_of_an_object_with_one_edited_answer_arrives_right(far: Far, tmp_path) -> None:
     """The store has no checksum of a part of an object: nothing but a second read says which bytes are right."""
     with far.behind(harm=once(flipped, is_read)) as (_, store):
-        fetch(store, wanted(store, PIECES), tmp_path / "file", tmp_path / "partial")
+        fetch(store, wanted(store, pieces=PIECES), tmp_path / "file", tmp_path / "partial")
     assert (tmp_path / "file").read_bytes() == PART
     assert (far.traffic.without_checksum, far.traffic.retries) == (1, 1)
 
@@ -126,7 +80,7 @@ def test_piece_of_an_object_that_is_never_the_same_twice_is_refused(far: Far, tm
         far.behind(harm=differs) as (_, store),
         raises("store.reads_differ"),
     ):
-        fetch(store, wanted(store, PIECES), tmp_path / "file", tmp_path / "partial")
+        fetch(store, wanted(store, pieces=PIECES), tmp_path / "file", tmp_path / "partial")
     assert not (tmp_path / "file").exists()
 
 
@@ -160,10 +114,10 @@ def test_answer_that_ignores_the_range_is_the_whole_file(far: Far) -> None:
 def test_streamed_object_with_one_edited_answer_at_any_read_is_right(far: Far, pieces: Any) -> None:
     content = PART if pieces else DATA
     with far.behind() as (_, store):
-        own, digests = digest_windows(store, wanted(store, pieces))
+        own, digests = digest_windows(store, wanted(store, pieces=pieces))
     assert len(digests) == (7 if pieces else 10)
     with far.behind(harm=once(flipped, is_read)) as (_, store):
-        later = wanted(store, pieces)
+        later = wanted(store, pieces=pieces)
 
         def read(first: int, last: int) -> bytes:
             return store.read_range(later.name, first, last, identity=later.identity)
@@ -173,16 +127,16 @@ def test_streamed_object_with_one_edited_answer_at_any_read_is_right(far: Far, p
         assert (file.seek(9_990), file.read(20)) == (9_990, content[9_990:10_010])
     assert far.traffic.retries == 1
     with far.behind(harm=once(flipped, is_read)) as (_, store):
-        again = digest_windows(store, wanted(store, pieces))
+        again = digest_windows(store, wanted(store, pieces=pieces))
     # Of a whole object the store has a checksum; the wrong first read of a part is noticed by every later one.
     assert (again == (own, digests)) is (pieces is None)
 
 
 def test_streamed_object_whose_first_read_was_wrong_is_refused_with_what_to_do(far: Far) -> None:
     with far.behind(harm=once(flipped, is_read)) as (_, store):
-        _, digests = digest_windows(store, wanted(store, PIECES))
+        _, digests = digest_windows(store, wanted(store, pieces=PIECES))
     with far.behind() as (_, store):
-        later = wanted(store, PIECES)
+        later = wanted(store, pieces=PIECES)
 
         def read(first: int, last: int) -> bytes:
             return store.read_range(later.name, first, last, identity=later.identity)
@@ -259,11 +213,8 @@ def test_upload_lists_its_destination_again_while_it_changes(far: Far) -> None:
 
 
 @pytest.fixture(params=["s3", "gcs", "hub"])
-def paged(request, monkeypatch, hasty) -> Iterator[tuple[Far, list[str]]]:
+def paged(request, monkeypatch, aws) -> Iterator[tuple[Far, list[str]]]:
     """A store whose listing has more than one page, and the names that it lists."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     if request.param == "hub":
         with Hub(dict(OBJECTS)) as hub:
             yield Far("hub", hub.endpoint, monkeypatch, hub), sorted(OBJECTS)
