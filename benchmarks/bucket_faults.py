@@ -27,9 +27,9 @@ from pathlib import Path
 
 from benchmarks.results import write_result
 from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
-from corpusmill.engine.work_folder.buckets import objects_of
-from corpusmill.engine.work_folder.check import RACERS, race_writers
+from corpusmill.engine.work_folder.objects import objects_of
 from corpusmill.engine.work_folder.outputs import OUTPUTS, abandoned
+from corpusmill.engine.work_folder.small import RACERS, race_writers
 from corpusmill.errors import CorpusmillError
 from corpusmill.storage import retries
 from corpusmill.storage.mirrored import mirror_of, object_of, place_of

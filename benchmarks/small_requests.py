@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import HERE, write_result
-from corpusmill.engine.work_folder.buckets import objects_of
+from corpusmill.engine.work_folder.objects import objects_of
 
 REQUESTS, ROUNDS = 200, 5
 RECEIPT_BYTES, RANGE_BYTES, OBJECT_BYTES = 2_000, 64 << 10, 8 << 20

@@ -97,7 +97,7 @@ MAY_BE_UNORDERED = {
     "engine/ledger/lock.py": {"getpid", "node"},  # says who holds a lock
     "builds/local.py": {"wait", "cpu_count"},
     "engine/claim.py": {"getpid", "node", "wait"},  # says who has a dataset; pauses between two beats
-    "engine/work_folder/buckets.py": {"getpid"},  # a client of its own for each process
+    "engine/work_folder/objects.py": {"getpid"},  # a client of its own for each process
     "engine/work_folder/moved.py": {"getpid"},  # counts of its own for each process
     "report/progress.py": {"wait"},  # pauses between two looks
     "builds/estimate.py": {"cpu_count"},  # hours on this machine

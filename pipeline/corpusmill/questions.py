@@ -26,7 +26,7 @@ from corpusmill.builds.unchanged import last_report
 from corpusmill.builds.worker_check import probe as probed
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.parts import number_of_parts
-from corpusmill.engine.unchanged import note_unchanged
+from corpusmill.engine.rollup import note_unchanged
 from corpusmill.engine.work_folder.moved import report_moved
 from corpusmill.engine.work_folder.small import write
 from corpusmill.errors import CorpusmillError, PermanentError, TransientError, visible

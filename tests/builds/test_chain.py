@@ -11,7 +11,7 @@ import pytest
 from corpusmill.builds.chain import STEP_OF, STEPS, all_tasks, find_task, label_of, needed_tasks, steps_of
 from corpusmill.builds.graph import GRAPH
 from corpusmill.config import check_config
-from corpusmill.engine.graph import Graph
+from corpusmill.engine.stage import Graph
 from tests.raising import raises
 from tests.system.corpus import configuration
 

@@ -22,7 +22,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import check_dataset, plan_dataset
 from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.engine.planned import read_plan
+from corpusmill.engine.plan import read_plan
 from corpusmill.errors import (
     PermanentError,
     SourceError,

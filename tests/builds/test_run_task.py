@@ -22,8 +22,8 @@ from corpusmill.builds.local import build_dataset, run_build, run_part
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.parts import WHOLE, Part
+from corpusmill.engine.rollup import is_unchanged
 from corpusmill.engine.running import RunnableBuild
-from corpusmill.engine.unchanged import is_unchanged
 from corpusmill.errors import TransientError
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus

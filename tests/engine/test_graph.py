@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.builds.graph import GRAPH
-from corpusmill.engine.graph import Graph
 from corpusmill.engine.ledger import Outcome
-from corpusmill.engine.stage import EVERY_OTHER, Stage
+from corpusmill.engine.stage import EVERY_OTHER, Graph, Stage
 from corpusmill.engine.work import EveryTime
 
 

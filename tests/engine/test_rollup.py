@@ -17,12 +17,11 @@ from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import Graph
 from corpusmill.engine.ledger import RECEIPT_NAME, Outcome, Receipt, request_rerun, valid_receipt
 from corpusmill.engine.preview import preview
 from corpusmill.engine.rollup import Digests, Rollup, read_rollup, write_rollup
 from corpusmill.engine.running import RunnableBuild
-from corpusmill.engine.stage import whole
+from corpusmill.engine.stage import Graph, whole
 from corpusmill.engine.work import Inputs, Work
 from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents

@@ -16,13 +16,11 @@ from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import Graph
 from corpusmill.engine.ledger import RECEIPT_NAME, Check, Receipt, request_rerun, rerun_requested
 from corpusmill.engine.preview import preview
-from corpusmill.engine.rollup import read_sealed, sealed
+from corpusmill.engine.rollup import is_unchanged, read_sealed, sealed
 from corpusmill.engine.running import RunnableBuild
-from corpusmill.engine.stage import StepName
-from corpusmill.engine.unchanged import is_unchanged
+from corpusmill.engine.stage import Graph, StepName
 from corpusmill.engine.work import Identity
 from corpusmill.fingerprint import fingerprint
 from tests.quick import quick

@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import corpusmill
-from corpusmill.engine.graph import Graph
-from corpusmill.engine.stage import Schedule, Shown, Stage
+from corpusmill.engine.stage import Graph, Schedule, Shown, Stage
 from corpusmill.engine.work import EveryTime, Work
 
 

@@ -16,8 +16,8 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.reprocess import ask_for_shard
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import Graph
 from corpusmill.engine.ledger import Outcome, Receipt
+from corpusmill.engine.stage import Graph
 from corpusmill.kernels.content import ContentSum
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus

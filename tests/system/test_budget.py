@@ -293,7 +293,7 @@ def test_estimate_of_a_budget_is_of_what_is_shown(tmp_path: Path) -> None:
 
 def test_room_that_a_build_needs_grows_with_its_budget(tmp_path: Path) -> None:
     from corpusmill.builds.preflight import needed_room
-    from corpusmill.engine.planned import read_plan
+    from corpusmill.engine.plan import read_plan
 
     write_sources(tmp_path)
     rooms = []

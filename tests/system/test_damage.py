@@ -15,8 +15,8 @@ from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import Graph
 from corpusmill.engine.ledger import Outcome
+from corpusmill.engine.stage import Graph
 from corpusmill.engine.work import Inputs
 from corpusmill.inspect.verify import render, verify_build
 from tests.quick import quick

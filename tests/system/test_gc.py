@@ -16,9 +16,9 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.garbage import Garbage, find_garbage, remove_garbage, render_garbage
-from corpusmill.engine.graph import PLAN
 from corpusmill.engine.ledger import RECEIPT_NAME, read_receipt
 from corpusmill.engine.runs import begin_run
+from corpusmill.engine.stage import PLAN
 from corpusmill.inspect.verify import verify_build
 from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, make_documents, reused, write_corpus

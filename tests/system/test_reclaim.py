@@ -18,13 +18,12 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.reprocess import ask_for_shard, compare, digests
 from corpusmill.engine.build import Build
 from corpusmill.engine.garbage import find_garbage
-from corpusmill.engine.graph import Graph
 from corpusmill.engine.ledger import Outcome, reading
 from corpusmill.engine.preview import preview
 from corpusmill.engine.reclaim import _find_readers, readers_of
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
-from corpusmill.engine.stage import kind_of
+from corpusmill.engine.stage import Graph, kind_of
 from corpusmill.engine.work import Identity, Inputs, Work
 from corpusmill.inspect.lineage import locate_id, trace, verify_records
 from corpusmill.inspect.verify import render, verify_build

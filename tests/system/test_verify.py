@@ -18,7 +18,7 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import check_config
 from corpusmill.engine import recounting
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import Graph
+from corpusmill.engine.stage import Graph
 from corpusmill.errors import VerificationError
 from corpusmill.export import tar, webdataset
 from corpusmill.fingerprint import file_digest

@@ -11,7 +11,7 @@ from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import PLAN
+from corpusmill.engine.stage import PLAN
 from corpusmill.inspect.verify import Finding, verify_build
 from corpusmill.storage import Store
 from corpusmill.storage.s3 import S3Store

@@ -20,8 +20,7 @@ from corpusmill.dedup.stages import (
     writeback,
 )
 from corpusmill.engine import running
-from corpusmill.engine.graph import Graph
-from corpusmill.engine.stage import Stage
+from corpusmill.engine.stage import Graph, Stage
 from corpusmill.errors import ConfigError
 from corpusmill.export.stages import export
 from corpusmill.shuffle.stages import budget, gather, scatter

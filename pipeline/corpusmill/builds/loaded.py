@@ -13,8 +13,7 @@ import zstandard  # noqa: F401
 import corpusmill.builds.graph  # noqa: F401
 from corpusmill.config.base import Section
 from corpusmill.engine.ledger.receipt import Receipt, installed_versions
-from corpusmill.engine.plan import Plan
-from corpusmill.engine.planned import PlanReceipt
+from corpusmill.engine.plan import Plan, PlanReceipt
 from corpusmill.kernels.content_kernels import text_hashes
 
 installed_versions()  # reading them takes 8 ms

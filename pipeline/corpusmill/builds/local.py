@@ -35,10 +35,10 @@ from corpusmill.config import DatasetConfig, work_of
 from corpusmill.engine.claim import CLAIM_THREAD, RENEWING, claimed
 from corpusmill.engine.ledger import LOCK_NAME, compared, lock_owner, peak_memory_bytes, read_receipt
 from corpusmill.engine.parts import Part
+from corpusmill.engine.rollup import is_unchanged, note_unchanged
 from corpusmill.engine.running import RunnableBuild, log_finished
 from corpusmill.engine.runs import begin_run
 from corpusmill.engine.stage import StepMissingError, StepName
-from corpusmill.engine.unchanged import is_unchanged, note_unchanged
 from corpusmill.engine.work_folder.moved import report_moved
 from corpusmill.kernels import advance
 from corpusmill.kernels.shared_bytes import SharedBytes

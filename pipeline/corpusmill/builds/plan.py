@@ -17,11 +17,10 @@ from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, 
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.decontamination.stages.benchmarks import benchmark_of
 from corpusmill.dedup.stages.annotating import annotation_keys, require_places
-from corpusmill.engine.graph import PLAN, PLAN_VERSION
 from corpusmill.engine.ledger import RECEIPT_NAME, Outcome, Step, run_once
-from corpusmill.engine.plan import Plan, SourceFile, plain, plan_files
-from corpusmill.engine.planned import plan_of, tokenizer_versions
+from corpusmill.engine.plan import Plan, SourceFile, plain, plan_files, plan_of, tokenizer_versions
 from corpusmill.engine.runs import DELIVERED, delivered_plans
+from corpusmill.engine.stage import PLAN, PLAN_VERSION
 from corpusmill.engine.work_folder.small import refresh
 from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.lazy import lazily

@@ -19,9 +19,8 @@ from threading import Lock
 from corpusmill.builds.chain import STEP_OF, STEPS
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import PLAN, Graph
 from corpusmill.engine.runs import begun_at
-from corpusmill.engine.stage import StepName
+from corpusmill.engine.stage import PLAN, Graph, StepName
 from corpusmill.kernels import advance
 from corpusmill.kernels.shared_bytes import SharedBytes
 from corpusmill.report.figures import bytes_text, counted

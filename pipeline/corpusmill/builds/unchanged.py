@@ -1,10 +1,10 @@
 """Whether a planned build would change nothing, so that a scheduler need not start its tasks.
 
-The plan has delivered; every stage is unchanged (engine/unchanged.py), its report included; each destination lists the
+The plan has delivered; every stage is unchanged (engine/rollup.py), its report included; each destination lists the
 version's files with their sizes, and `latest` is that version there. A hub is not asked: an upload to it is one commit,
 which finds out. What a destination's files contain is read by `corpusmill verify`, or by a run with `verify`.
 
-Price: that of engine/unchanged.py, and one listing per destination.
+Price: that of engine/rollup.py, and one listing per destination.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpusmill.engine.ledger import RECEIPT_NAME
+from corpusmill.engine.rollup import is_unchanged
 from corpusmill.engine.runs import DELIVERED
 from corpusmill.engine.stage import StepMissingError
-from corpusmill.engine.unchanged import is_unchanged
 from corpusmill.engine.work_folder.small import refresh
 from corpusmill.errors import CorpusmillError
 from corpusmill.storage import is_hub

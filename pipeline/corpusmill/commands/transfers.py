@@ -12,7 +12,7 @@ from corpusmill.errors import ConfigError, InvalidValueError
 from corpusmill.lazy import lazily
 
 with lazily:
-    from corpusmill.engine.work_folder import check
+    from corpusmill.engine.work_folder import small
     from corpusmill.storage import mirrored
     from corpusmill.upload.stages import upload as stages_upload
 
@@ -63,6 +63,6 @@ def check_store(
         bucket, folder = mirrored.place_of(place)
     except InvalidValueError as error:
         raise ConfigError(f"{error.code}: {error}", where=place) from None
-    check.require_conditions(bucket, folder)
-    check.race_writers(bucket, folder, races)
-    typer.echo(f"{place}: {races:,} races of {check.RACERS} writers for a new and for an old object: one winner each")
+    small.require_conditions(bucket, folder)
+    small.race_writers(bucket, folder, races)
+    typer.echo(f"{place}: {races:,} races of {small.RACERS} writers for a new and for an old object: one winner each")

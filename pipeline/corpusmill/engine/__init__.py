@@ -12,11 +12,11 @@ and a step is one stage on one unit. A step's inputs and settings determine its 
 receipt is a function of the plan and of the receipts before it**. Nothing else is passed between tasks: no list of
 results in a scheduler's database can go stale (decisions/0001-receipts-not-messages.md).
 
-``stage`` defines a stage, ``work`` what its steps do and are given, ``graph`` derives order and dependence, ``build``
-reads steps and their receipts, ``running`` runs or reuses them, ``rollup`` keeps the totals of a stage's receipts,
-``unchanged`` finds stages that are as they were, ``reclaim`` deletes files that no step needs any more, ``preview``
-predicts which steps will run, ``runs`` orders the runs of plans, ``claim`` keeps two runs from building at once,
-``garbage`` finds what no plan needs any more.
+``stage`` defines a stage and the graph of all, ``work`` what its steps do and are given, ``plan`` which files are in
+which shard, ``build`` reads steps and their receipts, ``running`` runs or reuses them, ``rollup`` keeps the totals of a
+stage's receipts and finds stages that are as they were, ``reclaim`` deletes files that no step needs any more,
+``preview`` predicts which steps will run, ``runs`` orders the runs of plans, ``claim`` keeps two runs from building at
+once, ``garbage`` finds what no plan needs any more.
 
 Invariants: no stage is named here; a step's receipt is written last; opening a build reads nothing.
 Price: about 0.1 ms for each receipt that a step opens: those of its inputs.

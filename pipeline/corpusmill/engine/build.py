@@ -21,7 +21,7 @@ from corpusmill.engine.ledger import (
     read_receipt,
     valid_receipt,
 )
-from corpusmill.engine.planned import read_config, read_plan
+from corpusmill.engine.plan import read_config, read_plan
 from corpusmill.engine.reclaim import is_settled, note_files
 from corpusmill.engine.rollup import Digests, Rollup, digest_of_many, read_rollup, roll_up, write_rollup
 from corpusmill.engine.stage import MANY, Stage, StepMissingError, StepName
@@ -29,9 +29,9 @@ from corpusmill.errors import CorruptDataError
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
-    from corpusmill.engine.graph import Graph
     from corpusmill.engine.plan import Plan
-    from corpusmill.engine.unchanged import NotedStage
+    from corpusmill.engine.rollup import NotedStage
+    from corpusmill.engine.stage import Graph
 
 COMMON = ".common"  # beside the folders of datasets, whose names cannot begin with a dot
 FILES_KEPT = 64  # files of a work folder in a bucket that stay open between steps
@@ -56,7 +56,7 @@ class Build:
         self._receipts: defaultdict[str, dict[str, Receipt]] = defaultdict(dict)  # by stage and unit
         self._steps: defaultdict[str, dict[StepName, Step]] = defaultdict(dict)  # by stage
         self._held: set[str] = set()
-        self.noted_stages: dict[str, NotedStage] = {}  # of unchanged stages (unchanged.py)
+        self.noted_stages: dict[str, NotedStage] = {}  # of unchanged stages (rollup.py)
         self._remembered: dict[tuple[object, ...], Any] = {}
         self._missing: dict[tuple[object, ...], StepMissingError] | None = None
         self.settled_now: dict[StepName, bool] | None = None  # in at_this_moment: is_settled's results

@@ -42,8 +42,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from corpusmill.engine.ledger import RUN_LOCK, locked
-from corpusmill.engine.work_folder.check import require_conditions
-from corpusmill.engine.work_folder.small import age_seconds, is_shared, put, refresh, write
+from corpusmill.engine.work_folder.small import age_seconds, is_shared, put, refresh, require_conditions, write
 from corpusmill.errors import CorpusmillError, PermanentError, TransientError
 from corpusmill.storage.mirrored import object_of
 

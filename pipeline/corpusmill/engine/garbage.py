@@ -33,12 +33,12 @@ from pathlib import Path
 from corpusmill.config import DatasetConfig
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.engine.build import COMMON, Build
-from corpusmill.engine.graph import PLAN, Graph
 from corpusmill.engine.ledger import RECEIPT_NAME, LockHeldError, Receipt, locked
 from corpusmill.engine.ledger.lock import LOCK_NAME
 from corpusmill.engine.ledger.receipt import parse_receipt
 from corpusmill.engine.running import open_build
 from corpusmill.engine.runs import STARTED, begun_plans, needed_plans
+from corpusmill.engine.stage import PLAN, Graph
 from corpusmill.engine.work_folder.outputs import abandoned, remove_abandoned
 from corpusmill.engine.work_folder.outputs import remove as remove_outputs
 from corpusmill.engine.work_folder.small import age_seconds, folders_below, is_shared, refresh_all, remove, remove_all

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import RECEIPT_NAME, Receipt, Step, rerun_requested
 from corpusmill.engine.ledger.receipt import parse_receipt
+from corpusmill.engine.rollup import is_unchanged
 from corpusmill.engine.stage import MANY, StepMissingError
-from corpusmill.engine.unchanged import is_unchanged
 from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import CorruptDataError
 

@@ -13,7 +13,7 @@ from corpusmill.config.exports import FORMATS
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
-    from corpusmill.engine.graph import Graph
+    from corpusmill.engine.stage import Graph
 
 EXPORT = "export"
 

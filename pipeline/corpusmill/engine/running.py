@@ -22,7 +22,7 @@ from corpusmill.engine.ledger import (
     require_balanced,
     run_once,
 )
-from corpusmill.engine.planned import tokenizer_versions
+from corpusmill.engine.plan import tokenizer_versions
 from corpusmill.engine.reclaim import inputs_kept, reclaim_after
 from corpusmill.engine.rollup import remove_rollups
 from corpusmill.engine.stage import StepMissingError
@@ -31,8 +31,8 @@ from corpusmill.errors import PermanentError
 from corpusmill.storage.mirrored import path_of
 
 if TYPE_CHECKING:
-    from corpusmill.engine.graph import Graph
     from corpusmill.engine.parts import Part
+    from corpusmill.engine.stage import Graph
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class RunnableBuild(Build):
         return path
 
     def reuse_stage(self, stage: str) -> None:
-        """Reuse every step of an unchanged stage (unchanged.py), and check its accounts."""
+        """Reuse every step of an unchanged stage (rollup.py), and check its accounts."""
         node = self.graph[stage]
         units = self.units(stage)
         if units:

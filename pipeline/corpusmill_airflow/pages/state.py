@@ -13,7 +13,7 @@ from corpusmill.builds.chain import STEPS
 from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.reprocess import FIRST_STAGES
 from corpusmill.config import DatasetConfig
-from corpusmill.engine.planned import read_config, read_plan
+from corpusmill.engine.plan import read_config, read_plan
 from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import CorpusmillError
 from corpusmill.lazy import lazily

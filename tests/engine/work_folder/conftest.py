@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.engine.work_folder.buckets import ENDPOINT
+from corpusmill.engine.work_folder.objects import ENDPOINT
 from tests.engine.work_folder.machines import WORK_FOLDER, machine
 
 

@@ -11,8 +11,7 @@ from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.runs import begin_run
-from corpusmill.engine.work_folder.buckets import objects_of
-from corpusmill.engine.work_folder.objects import Objects
+from corpusmill.engine.work_folder.objects import Objects, objects_of
 from corpusmill.storage.mirrored import CACHE, address_of, place_of
 
 WORK_FOLDER = "WORK_FOLDER_OF_TESTS"  # processes of a test inherit it

@@ -22,7 +22,7 @@ from corpusmill.engine.ledger import RECEIPT_NAME, Outcome, Step, evict_excess, 
 from corpusmill.engine.ledger.blocks import Blocks
 from corpusmill.engine.ledger.cache import BOUND, disk_bytes, make_room
 from corpusmill.engine.ledger.compared import ComparedBlocks
-from corpusmill.engine.ledger.rerun import refresh_step
+from corpusmill.engine.ledger.finished import refresh_step
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.engine.runs import begin_run
 from corpusmill.errors import StorageFullError

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from corpusmill.engine.ledger import DamagedStepError, Outcome, Step, blocks, read_receipt, run_once
 from corpusmill.engine.ledger.blocks import BLOCK_BYTES, Blocks
-from corpusmill.engine.ledger.commit import NotDeterministicError
-from corpusmill.engine.ledger.rerun import refresh_step, request_rerun, rerun_requested
+from corpusmill.engine.ledger.finished import refresh_step, request_rerun, rerun_requested
+from corpusmill.engine.ledger.once import NotDeterministicError
 from corpusmill.errors import CorpusmillError
 from corpusmill.storage.mirrored import mirror_of
 from tests.engine.work_folder.machines import keys, machine, objects, work_folder

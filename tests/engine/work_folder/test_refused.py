@@ -19,7 +19,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import DatasetConfig, check_config, work_of
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.engine import garbage
-from corpusmill.engine.work_folder.check import require_conditions
+from corpusmill.engine.work_folder.small import require_conditions
 from corpusmill.inspect.verify.verification import verify_build
 from corpusmill.storage.mirrored import address_of
 from tests.engine.work_folder.machines import keys, machine, objects

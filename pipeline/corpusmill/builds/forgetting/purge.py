@@ -32,7 +32,7 @@ from corpusmill.engine.build import COMMON
 from corpusmill.engine.garbage import abandoned_attempt, find_garbage, remove_garbage, superseded
 from corpusmill.engine.ledger import reclaim_outputs
 from corpusmill.engine.runs import DELIVERED, delivered_versions
-from corpusmill.engine.work_folder.buckets import objects_of
+from corpusmill.engine.work_folder.objects import objects_of
 from corpusmill.engine.work_folder.outputs import OUTPUTS, attempt_key
 from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import CorpusmillError, PermanentError

@@ -22,7 +22,7 @@ Invariants:
   by the digests (decisions/0001-outputs-are-not-flushed.md).
 * A step checks its inputs against their block digests when it opens them (blocks.py). Damaged files are never used: the
   step that wrote them runs again, and no other has to, since later steps checked what they opened.
-* Outputs that no step needs may be freed (reclaimed.py): they are deleted, and the receipt records it and remains
+* Outputs that no step needs may be freed (finished.py): they are deleted, and the receipt records it and remains
   valid. Opening one reruns the step.
 * A receipt's `digest` covers stage, counts, details and outputs (names, sizes, sha256), not how they were produced. A
   step's fingerprint holds its inputs' digests, so if an upstream step reruns and writes the same bytes, nothing
@@ -35,6 +35,7 @@ Price: one extra read of every output for its sha256 (about 1.2 GB/s per core wi
 from corpusmill.engine.ledger.balance import Check, require_balanced
 from corpusmill.engine.ledger.blocks import Blocks, DamagedStepError
 from corpusmill.engine.ledger.cache import evict_excess
+from corpusmill.engine.ledger.finished import nobody_reading, reading, reclaim_outputs, request_rerun, rerun_requested
 from corpusmill.engine.ledger.lock import LOCK_NAME, RUN_LOCK, LockHeldError, lock_owner, locked
 from corpusmill.engine.ledger.once import Outcome, Step, peak_memory_bytes, place_of, run_once, size_of, valid_receipt
 from corpusmill.engine.ledger.receipt import (
@@ -47,8 +48,6 @@ from corpusmill.engine.ledger.receipt import (
     read_receipt_as,
     versions_of,
 )
-from corpusmill.engine.ledger.reclaimed import nobody_reading, reading, reclaim_outputs
-from corpusmill.engine.ledger.rerun import request_rerun, rerun_requested
 
 __all__ = [
     "LOCK_NAME",

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from corpusmill.engine.ledger.finished import lock_file
 from corpusmill.engine.ledger.lock import LOCK_NAME, LockHeldError, locked, remove_unfinished
 from corpusmill.engine.ledger.receipt import BLOCKS_NAME, RECEIPT_NAME, parse_receipt
-from corpusmill.engine.ledger.reclaimed import lock_file
-from corpusmill.engine.work_folder.buckets import objects_of
+from corpusmill.engine.work_folder.objects import objects_of
 from corpusmill.errors import ConfigError, CorruptDataError
 from corpusmill.storage.mirrored import cache_folder, object_of
 

@@ -1,20 +1,25 @@
-"""Locks that name their owner and cannot outlive it: the kernel frees them when the holder dies, however it dies."""
+"""Locks that name their owner and cannot outlive it: the kernel frees them when the holder dies, however it dies.
+
+And the limit of open files of a process, where every memory map counts.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
 import os
 import platform
+import resource
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from corpusmill.errors import TransientError
+from corpusmill.errors import PermanentError, TransientError
 
 LOCK_NAME = ".lock"  # in a step's folder: held by the process that writes into it
 RUN_LOCK = ".run.lock"  # in a dataset's work folder: held by the process that builds or cleans up
@@ -111,3 +116,27 @@ def _owner(file: IO[str]) -> str:
     except ValueError:
         return "a process that has not registered yet"
     return f"process {owner['pid']} on {owner['host']}, for {max(0, time.time() - owner['since']):,.0f} seconds"
+
+
+ENOUGH = 65_536  # the limit is not raised beyond it: some programs close every number below the limit
+
+
+@contextmanager
+def open_files(what: str) -> Iterator[None]:
+    """Raise the process's limit as far as allowed; PermanentError if `what` needs more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(ValueError, OSError):  # a kernel may have a lower limit than it states
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+        raise PermanentError(
+            f"run.too_few_open_files: {what} needs more open files than allowed",
+            expected="64 or more, for any number of shards",
+            got=f"a limit of {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}",
+            next_step="raise it, for example with ulimit -n 1024",
+        ) from error

@@ -1,4 +1,4 @@
-"""Run a step, or reuse what an earlier run of the same step left."""
+"""Run a step, or reuse what an earlier run of the same step left; in a bucket, one conditional request commits it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ from msgspec.structs import replace
 
 from corpusmill.engine.ledger.blocks import Blocks, DamagedStepError, note_read, read_digests
 from corpusmill.engine.ledger.cache import make_room
-from corpusmill.engine.ledger.commit import commit
-from corpusmill.engine.ledger.lock import LOCK_NAME, locked, remove_unfinished
-from corpusmill.engine.ledger.open_files import open_files
+from corpusmill.engine.ledger.finished import (
+    RERUN,
+    move_up,
+    refresh_step,
+    remove_others,
+    request_rerun,
+    rerun_requested,
+)
+from corpusmill.engine.ledger.lock import LOCK_NAME, locked, open_files, remove_unfinished
 from corpusmill.engine.ledger.receipt import (
     BLOCKS_NAME,
     RECEIPT_NAME,
@@ -35,13 +41,67 @@ from corpusmill.engine.ledger.receipt import (
     read_receipt,
     write_receipt,
 )
-from corpusmill.engine.ledger.rerun import RERUN, move_up, refresh_step, remove_others, request_rerun, rerun_requested
-from corpusmill.engine.work_folder.outputs import new_attempt, send
-from corpusmill.engine.work_folder.small import is_shared, refresh
-from corpusmill.errors import BalanceError, CorpusmillError, PermanentError, StorageFullError, full_device_explained
+from corpusmill.engine.work_folder.outputs import new_attempt, remove, send, sent
+from corpusmill.engine.work_folder.small import is_shared, put, refresh
+from corpusmill.errors import (
+    BalanceError,
+    CorpusmillError,
+    CorruptDataError,
+    PermanentError,
+    StorageFullError,
+    TransientError,
+    full_device_explained,
+)
 from corpusmill.fingerprint import FOLDER_DIGITS, Algorithm, fingerprint
 
+TRIES = 16
+
 log = logging.getLogger(__name__)
+
+
+class NotDeterministicError(PermanentError):
+    """Two attempts at one step wrote different bytes."""
+
+
+def commit(receipt: Receipt, folder: Path, *, reuse: bool) -> None:
+    """Publish a step's receipt, unless another attempt has published an equal one: then that one counts.
+
+    The outputs have been sent before. The receipt in the bucket, if any, must still be the one from before the step; of
+    a step that runs every time (not `reuse`), any receipt is replaced. NotDeterministicError if another attempt made
+    different bytes, TransientError if others keep writing it.
+    """
+    path = folder / RECEIPT_NAME
+    for _ in range(TRIES):
+        if put(path, receipt.text()):
+            _require_whole(receipt, folder)
+            return
+        try:
+            theirs = read_receipt(path)
+        except (FileNotFoundError, CorruptDataError):
+            continue
+        if not reuse or theirs.again or theirs.reclaimed or theirs.fingerprint != receipt.fingerprint:
+            continue
+        if theirs.digest != receipt.digest:
+            raise NotDeterministicError(
+                f"step.not_reproducible: two attempts at {receipt.stage} {receipt.unit} wrote different bytes",
+                where=path,
+                expected=f"digest {theirs.digest}, of attempt {theirs.attempt}",
+                got=f"digest {receipt.digest}, of attempt {receipt.attempt}",
+                next_step="report this with both receipts; a custom step may depend on time, order or the machine",
+            )
+        log.info("%s %s: another worker was first, with the same bytes", receipt.stage, receipt.unit)
+        remove(folder, receipt.attempt)
+        return
+    raise TransientError(f"receipt.contended: others write the receipt of {receipt.stage} {receipt.unit}", where=path)
+
+
+def _require_whole(receipt: Receipt, folder: Path) -> None:
+    """Send outputs again that garbage collection removed while a slow attempt had no receipt."""
+    sent_sizes = sent(folder, receipt.attempt)
+    lost = [output.name for output in receipt.outputs if sent_sizes.get(output.name) != output.size_bytes]
+    if lost:
+        log.warning("%s %s: %d outputs are sent again", receipt.stage, receipt.unit, len(lost))
+        send(folder, folder, receipt.attempt, lost)
 
 
 @dataclass(frozen=True)
@@ -113,7 +173,7 @@ def run_once(
     `body` receives an empty folder and writes the step's outputs there. With `delivers` the outputs are delivered, so
     the receipt states their sha256. With `reuse` false it always runs; with `verify` a receipt is reused only if every
     output still has the digest that it states. `versions`: added to those of the code and the libraries in a new
-    receipt. A step whose outputs were reclaimed (reclaimed.py) runs. A step that runs although it has a receipt
+    receipt. A step whose outputs were reclaimed (finished.py) runs. A step that runs although it has a receipt
     writes beside its old outputs, which others read until the new files, then the new receipt, replace them. An attempt
     that ends before that leaves the rerun requested. A full device becomes StorageFullError, a limit of open files
     PermanentError; every other error passes through, and leaves no new receipt behind.

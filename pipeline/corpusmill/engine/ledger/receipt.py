@@ -91,8 +91,8 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     `counts` are plain totals that the balance uses; `details` may hold anything else that is a function of the data
     (histograms, examples). `seconds`, `peak_rss_bytes`, `traffic` (requests, retries, bytes over the wire), `versions`
     and `inputs` describe the run and are outside the digest, and so is `reclaimed`: the names of outputs that were
-    deleted since because no step needs them (reclaimed.py). In a bucket, `attempt` is the name below which the outputs
-    are, and `again` requests a rerun (rerun.py). `blocks` is the XXH3-128 of the outputs' block digests (blocks.py),
+    deleted since because no step needs them (finished.py). In a bucket, `attempt` is the name below which the outputs
+    are, and `again` requests a rerun (finished.py). `blocks` is the XXH3-128 of the outputs' block digests (blocks.py),
     `seal` that of the file's text without it: a receipt that was damaged or edited is invalid.
     """
 

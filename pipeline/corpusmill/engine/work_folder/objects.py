@@ -1,21 +1,23 @@
 """Objects of one bucket of S3 or of a compatible store: conditional writes of small ones, ranges of large ones,
-listings. buckets.py opens them.
+listings.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from corpusmill.engine.work_folder.moved import moved
 from corpusmill.errors import PermanentError, TransientError
+from corpusmill.storage.mirrored import cache_folder
 from corpusmill.storage.s3 import S3Store
 from corpusmill.storage.s3_multipart import PART_BYTES, Unfinished, abort, content_md5, send_in_parts, unfinished
 from corpusmill.storage.sdk_errors import is_absent
@@ -231,3 +233,16 @@ def _md5(content: bytes) -> Any:
 def _date(answer: Any) -> Any:
     """The time of a response, by the store's clock."""
     return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+
+
+ENDPOINT = "AWS_ENDPOINT_URL"
+
+
+def objects_of(bucket: str) -> Objects:
+    """The objects of ``s3://bucket``; one client per process, since clients do not survive forks."""
+    return _of_process(bucket, os.getpid(), cache_folder(), os.environ.get(ENDPOINT))
+
+
+@lru_cache(maxsize=32)
+def _of_process(bucket: str, _pid: int, _mirror: Path, _endpoint: str | None) -> Objects:
+    return Objects(bucket)

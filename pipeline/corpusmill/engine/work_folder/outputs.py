@@ -10,7 +10,7 @@ from pathlib import Path
 
 import xxhash
 
-from corpusmill.engine.work_folder.buckets import objects_of
+from corpusmill.engine.work_folder.objects import objects_of
 from corpusmill.errors import PermanentError
 from corpusmill.fingerprint import Algorithm
 from corpusmill.storage.mirrored import object_of

@@ -12,12 +12,10 @@ import msgspec
 
 from corpusmill.dedup.stages.union import references_found
 from corpusmill.engine.build import Build
-from corpusmill.engine.graph import PLAN
 from corpusmill.engine.ledger import RECEIPT_NAME, Receipt
 from corpusmill.engine.ledger.cache import growing
-from corpusmill.engine.plan import Plan
-from corpusmill.engine.planned import planned_config
-from corpusmill.engine.stage import Recount
+from corpusmill.engine.plan import Plan, planned_config
+from corpusmill.engine.stage import PLAN, Recount
 from corpusmill.inspect.verify.destinations import check_destination, check_forgotten
 from corpusmill.inspect.verify.exports import check_manifests, verify_outputs
 from corpusmill.inspect.verify.finding import DAMAGE, ELSEWHERE, Finding, difference, finding_of

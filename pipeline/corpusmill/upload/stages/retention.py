@@ -34,7 +34,7 @@ from corpusmill.config import DatasetConfig, absolute, dataset_folder, version_f
 from corpusmill.engine.build import Build
 from corpusmill.engine.claim import CLAIM
 from corpusmill.engine.ledger.lock import RUN_LOCK
-from corpusmill.engine.planned import read_plan
+from corpusmill.engine.plan import read_plan
 from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.storage import is_hub, is_local, open_store
