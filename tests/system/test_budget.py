@@ -97,7 +97,9 @@ def whole_documents(root: Path, name: str) -> Iterator[Document]:
             yield tuple(file.document(number).tolist()[:-1])
 
 
-def test_every_format_shows_each_document_as_often_as_the_budget_says(tmp_path: Path) -> None:
+def test_every_format_and_the_report_show_each_document_as_often_as_the_budget_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_sources(tmp_path)
     of = build(settings(tmp_path, PLENTY))
     expected = expected_showings(of, PLENTY)
@@ -119,6 +121,14 @@ def test_every_format_shows_each_document_as_often_as_the_budget_says(tmp_path: 
     assert 0 <= web.shown_tokens - 5000 < longest
     times = Counter({times for source in summary.budget.sources for times, _ in source.by_times})
     assert set(times) == {0, 1, 2, 3}
+
+    print_summary(summary, tmp_path / "report.html")
+    assert "2.5 epochs" in capsys.readouterr().out
+    page = next((tmp_path / "work").rglob("report.html")).read_text()
+    assert "How often each source is used" in page
+    assert all(f"{documents:,} shown {times} times" in page for times, documents in books.by_times)
+    flows = {stage.stage: stage for stage in summary.stages}["budget"]
+    assert flows.tokens.out == sum(source.shown_tokens for source in summary.budget.sources)
 
     actual = [locate_id(of, f"books0-{number}")[0] for number in range(24)]
     for item in actual:
@@ -157,17 +167,13 @@ def test_another_budget_redoes_the_shards_of_its_source_alone(tmp_path: Path) ->
             {"packing": {"stream": "file", "fit": "best_fit"}, "selection": {"minimum_tokens": 40}},
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            {"packing": {"tail": "always_pad", "empty_documents": "keep"}, "framing": {"empty_documents": "eod"}},
-            marks=pytest.mark.slow,
-        ),
         {
             "framing": {"empty_documents": "boundary"},
             "exports": {"megatron": {"part_bytes": "40KiB"}, "sample_documents": 5},
             "reclaim": "eager",
         },
     ],
-    ids=["overlap", "best fit of files", "empty documents kept", "boundaries, samples"],
+    ids=["overlap", "best fit of files", "boundaries, samples"],
 )
 def test_accounts_and_records_hold_under_every_packing_and_framing(changes: dict[str, Any], tmp_path: Path) -> None:
     write_sources(tmp_path)
@@ -209,20 +215,6 @@ def test_budget_in_tokens_of_mixs_plan_has_its_epochs(tmp_path: Path) -> None:
         assert source.tokens == exposure.there
         assert source.whole == int(exposure.epochs)
         assert 0 <= source.shown_tokens - exposure.tokens < longest
-
-
-def test_report_says_how_often_documents_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_sources(tmp_path)
-    of = build(settings(tmp_path, PLENTY, exports={"megatron": {}}))
-    summary = summarize(of)
-    print_summary(summary, tmp_path / "report.html")
-    assert "2.5 epochs" in capsys.readouterr().out
-    page = next((tmp_path / "work").rglob("report.html")).read_text()
-    books = summary.budget.sources[0]
-    assert "How often each source is used" in page
-    assert all(f"{documents:,} shown {times} times" in page for times, documents in books.by_times)
-    flows = {stage.stage: stage for stage in summary.stages}["budget"]
-    assert flows.tokens.out == sum(source.shown_tokens for source in summary.budget.sources)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +269,6 @@ def test_source_without_a_token_has_no_budget_of_tokens(tmp_path: Path) -> None:
     assert summary.budget.sources[1].epochs == 0
 
 
-@pytest.mark.slow
 def test_estimate_of_a_budget_is_of_what_is_shown(tmp_path: Path) -> None:
     write_sources(tmp_path)
     plain = {"dedup": {"mode": "none"}, "exports": {"megatron": {}}}
@@ -286,8 +277,6 @@ def test_estimate_of_a_budget_is_of_what_is_shown(tmp_path: Path) -> None:
     assert (once.tokens, once.shown_tokens) == (thrice.tokens, None)
     assert thrice.shown_tokens == 3 * once.tokens
     assert thrice.output_bytes["megatron"] == pytest.approx(3 * once.output_bytes["megatron"], rel=0.01)
-    summary = summarize(build(config))
-    assert sum(source.shown_tokens for source in summary.budget.sources) == thrice.shown_tokens
     assert f"{thrice.shown_tokens:,} tokens shown" in render_estimate(thrice)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config, load_config
@@ -16,8 +15,6 @@ from corpusmill.engine.build import Build
 from corpusmill.export import megatron
 from corpusmill.inspect.datasets.merge import merge_exports
 from corpusmill.inspect.datasets.repair import compare_copies
-from corpusmill.training.mixture import mix, open_source
-from corpusmill.upload.stages.summarize import summarize
 from tests.system.corpus import make_documents
 
 RECIPE = Path(__file__).resolve().parents[2] / "dags" / "datasets" / "oscar.yaml"
@@ -71,36 +68,10 @@ def test_oscar_sample_has_the_tokens_of_the_whole_set(oscar, root) -> None:
     sample = megatron.open_part(folder / "sample" / "oscar_sample_content_document")
     whole = megatron.open_part(merged)
     assert sample.documents == 10
+    assert (folder / "megatron" / "oscar_00000_content_document.bin").is_file()  # the key of the text
     assert sample.tokens.tobytes() == whole.tokens[: sample.tokens.size].tobytes()
-
-
-def test_oscar_prefix_names_the_key_of_the_text(oscar, root) -> None:
-    folder = (root / "fast" / "oscar" / "latest").resolve() / "megatron"
-    assert (folder / "oscar_00000_content_document.bin").is_file()
-
-
-@pytest.mark.slow
-def test_oscar_estimate_has_an_interval_and_is_shown_beside_the_exact_count(oscar, root) -> None:
-    estimate_dataset(oscar.config)
-    (tokens,) = (figure for figure in summarize(oscar).estimate if figure.name == "tokens")
-    assert tokens.actual == oscar.total("tokenize", "tokens")
-    assert tokens.is_inside
 
 
 def test_oscar_both_destinations_hold_the_same(oscar, root) -> None:
     compared = compare_copies(str(root / "fast" / "oscar"), str(root / "backup" / "oscar"))
     assert (compared.wrong_first, compared.wrong_second) == ((), ())
-
-
-def test_oscar_weights_of_languages_are_shares_to_the_power_of_alpha(root) -> None:
-    sources = []
-    for language in ("en", "fr"):
-        source = {"paths": [str(root / "data" / language)], "text_field": "content"}
-        build(root, name=f"oscar-{language}", source=source)
-        sources.append(open_source(root / "fast" / f"oscar-{language}" / "latest"))
-    tokens = [source.tokens for source in sources]
-    mixture = mix(sources, alpha=0.3, sequence_tokens=16, budget_tokens=100_000, seed=1)
-    scaled = [count**0.3 for count in tokens]
-    assert mixture.weights.tolist() == pytest.approx([item / sum(scaled) for item in scaled])
-    assert tokens[0] > 2 * tokens[1]
-    assert mixture.weights[0] < 0.65

@@ -144,11 +144,15 @@ LOSSY = {
 }
 
 
-@pytest.mark.parametrize("how", LOSSY)
 @pytest.mark.parametrize(
-    "command",
-    [("config", "check"), ("plan",), ("build",), ("export", "--format", "nanoset"), ("estimate",)],
-    ids=" ".join,
+    ("command", "how"),
+    [
+        (("config", "check"), r"[a-z]+| +"),
+        (("plan",), "no decoder"),
+        (("build",), r"[a-z]+| +"),
+        (("export", "--format", "nanoset"), "llama3"),
+        (("estimate",), r"[a-z]+| +"),
+    ],
 )
 def test_configuration_whose_tokenizer_loses_text_is_refused_before_the_work(config, tmp_path, command, how) -> None:
     special = {} if how == "no decoder" else {"special_tokens": {"<|endoftext|>": 50256}}
@@ -160,8 +164,9 @@ def test_configuration_whose_tokenizer_loses_text_is_refused_before_the_work(con
     assert not (tmp_path / "outputs").exists()
 
 
-@pytest.mark.parametrize("how", LOSSY)
-@pytest.mark.parametrize("command", ["tokenize", "megatron", "nanoset"])
+@pytest.mark.parametrize(
+    ("command", "how"), [("tokenize", r"[a-z]+| +"), ("megatron", "no decoder"), ("nanoset", "llama3")]
+)
 def test_command_whose_tokenizer_loses_text_is_refused_before_the_work(config, tmp_path, command, how) -> None:
     wanted = lossy(tmp_path, how)
     options = ["--tokenizer", wanted["name"], "--output", tmp_path / "made"]
