@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from corpusmill.decontamination.decide import too_little
 from corpusmill.decontamination.items import Item
 from corpusmill.decontamination.search import Hit, Searcher, met_seeds
-from corpusmill.decontamination.seeds import Entry, Seeds, build_seeds, open_seeds, read_entries, write_seeds
+from corpusmill.decontamination.seeds import build_seeds, open_seeds, read_entries, write_seeds
 from corpusmill.decontamination.text_words import WordFinder
 from tests.quick import examples
 from tests.raising import raises
@@ -47,13 +47,6 @@ def search(searcher: Searcher, *texts: str) -> list[Hit]:
 
 def passage(hit: Hit, text: str) -> str:
     return text.encode()[hit.begin : hit.end].decode()
-
-
-def test_search_verbatim_item_gives_its_bytes() -> None:
-    text = f"{FILLER}\n\n{QUESTION}\n{ANSWER}\n\n{FILLER}"
-    (hit,) = search(searcher_of(item(QUESTION, ANSWER)), text)
-    assert passage(hit, text) == f"{QUESTION}\n{ANSWER}".rstrip(".")
-    assert hit.share == 1.0
 
 
 @examples(60)
@@ -265,10 +258,3 @@ def test_search_text_and_item_of_one_word_end_in_linear_time() -> None:
     search(searcher, "spam " * 300_000)
     search(searcher, f"{QUESTION}\n" * 5_000)
     assert time.process_time() - begun < 30
-
-
-def test_entries_of_repeated_items_name_each() -> None:
-    seeds, entries = build_seeds([item(QUESTION, ANSWER, name="1"), item(QUESTION.upper(), ANSWER, name="2")], 5)
-    assert seeds.sequences == 1
-    assert entries == [Entry(0, "bench", "1", "item"), Entry(0, "bench", "2", "item")]
-    assert isinstance(seeds, Seeds)

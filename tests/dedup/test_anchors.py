@@ -109,14 +109,6 @@ def test_write_anchors_one_anchor_at_a_time_gives_the_same_bytes(tmp_path: Path)
     assert all((tmp_path / "whole" / name).read_bytes() == (tmp_path / "runs" / name).read_bytes() for name in FILES)
 
 
-@pytest.mark.parametrize("period", [b"a", b"ab", b"abc", b"-" * 79 + b"\n"])
-def test_anchors_ten_megabytes_of_one_period_are_few(tmp_path: Path, period: bytes) -> None:
-    counts = write(tmp_path, [period * (10_000_000 // len(period))], 500)
-    assert counts["repeats"] == 1
-    assert counts["anchors"] <= max(8, len(period))
-    assert counts["windows"] - counts["repeated_windows"] <= 500
-
-
 def test_anchors_partitions_together_are_all_rows(tmp_path: Path) -> None:
     write(tmp_path, [bytes(random.Random(5).choices(b"abcd", k=9000))], 30)
     anchors = open_anchors(tmp_path)

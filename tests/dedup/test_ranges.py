@@ -52,12 +52,6 @@ def test_union_ranges_equals_the_oracle(rows: Rows) -> None:
     assert union_ranges(array(rows)).tolist() == [list(row) for row in merge(rows)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda pair: (pair[0], sum(pair)))))
-def test_union_ranges_of_a_union_is_itself(rows: Rows) -> None:
-    once = union_ranges(array(rows))
-    assert np.array_equal(union_ranges(once), once)
-
-
 @given(shards_with_ranges())
 def test_ranges_written_are_read_back(corpus: tuple[list[bytes], Rows]) -> None:
     with TemporaryDirectory() as folder:
@@ -67,38 +61,11 @@ def test_ranges_written_are_read_back(corpus: tuple[list[bytes], Rows]) -> None:
         assert read_ranges(path).tolist() == [list(row) for row in corpus[1]]
 
 
-def test_write_ranges_writes_little_endian_pairs(tmp_path: Path) -> None:
-    write_ranges(tmp_path / "remove_ranges", array([(1, 258)]))
-    assert (tmp_path / "remove_ranges").read_bytes() == bytes([1, *[0] * 7, 2, 1, *[0] * 6])
-
-
 @pytest.mark.parametrize("data", [b"x", np.array([5, 5], "<u8").tobytes(), np.array([1, 9, 8, 12], "<u8").tobytes()])
 def test_read_ranges_damaged_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "remove_ranges").write_bytes(data)
     with raises("ranges.damaged"):
         read_ranges(tmp_path / "remove_ranges")
-
-
-@pytest.mark.parametrize(
-    ("document", "raw", "aligned"),
-    [
-        ("é0123456789", (1, 12), (2, 12)),
-        ("0123456789é", (0, 11), (0, 10)),
-        ("é0123456789é", (1, 13), (2, 12)),
-        ("中", (1, 2), None),
-        ("😀é😀", (1, 9), (4, 6)),
-        ("😀😀", (1, 7), None),
-        ("0é", (1, 3), (1, 3)),
-    ],
-)
-def test_align_ranges_shortens_to_whole_characters(
-    document: str, raw: tuple[int, int], aligned: tuple[int, int] | None
-) -> None:
-    for documents in ([document], ["x", document, "中"]):
-        text, offsets = shard([document.encode() for document in documents])
-        begin = int(offsets[documents.index(document)]) + 1
-        actual = align_ranges(text, offsets, array([(begin + raw[0], begin + raw[1])]))
-        assert actual.tolist() == ([] if aligned is None else [[begin + aligned[0], begin + aligned[1]]])
 
 
 @given(shards_with_ranges())

@@ -87,7 +87,7 @@ def check(seed: int, make: Callable[[random.Random, int], list[list[bytes]]]) ->
 
 
 @pytest.mark.parametrize("make", [random_shards, boilerplate_shards])
-@pytest.mark.parametrize("block", quick(range(48), 2, slow=10))
+@pytest.mark.parametrize("block", quick(range(48), 1, slow=4))
 def test_references_of_random_corpora_hold_what_the_oracle_says(
     block: int, make: Callable[[random.Random, int], list[list[bytes]]]
 ) -> None:
@@ -96,7 +96,7 @@ def test_references_of_random_corpora_hold_what_the_oracle_says(
 
 
 @pytest.mark.parametrize("minimum_bytes", [7, 12, 30])
-@pytest.mark.parametrize("block", quick(range(80), 1, slow=15))
+@pytest.mark.parametrize("block", quick(range(80), 1, slow=3))
 def test_references_of_periodic_text_hold_what_the_oracle_says(block: int, minimum_bytes: int) -> None:
     """Runs of a period in every document, runs behind one another, references that hold some of their rotations."""
     for seed in range(10 * block, 10 * block + 10):

@@ -13,21 +13,9 @@ from corpusmill.dedup.infini_gram import pointer_bytes, write_suffix_array
 from tests.oracles.dedup import pointers, suffix_array, text_of
 from tests.quick import examples
 
-WORKED = ["abcab", "", "héllo abcab\n", "zz中文zz", "abcab"]
-WORKED_TABLE = "140e2412210f0104251322100205231103080b0c0d161e171f1d1c0a1a1909181b2000071506"
-
 
 def array(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
-
-
-def test_suffix_array_worked_example_has_the_specified_bytes(tmp_path: Path) -> None:
-    text, _ = text_of(item.encode() for item in WORKED)
-    write_suffix_array(array(text), tmp_path, unigram=True)
-    assert (tmp_path / "table").read_bytes().hex() == WORKED_TABLE
-    lines = (tmp_path / "unigram").read_text().splitlines()
-    assert lines[:3] == ["10 1", "32 1", "97 6"]
-    assert lines[-1] == "255 5"
 
 
 @examples(60)

@@ -15,7 +15,6 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.dedup.stages.union import REFERENCE_RANGES
 from corpusmill.engine.build import COMMON, Build
 from corpusmill.engine.garbage import find_garbage, remove_garbage
 from corpusmill.engine.preview import preview
@@ -87,7 +86,6 @@ def without_references(lines: bytes) -> bytes:
 
 
 MODES = {
-    "remove": {},
     "annotate": {"dedup": {"mode": "annotate"}},
     "every string": {"dedup": {"keep": "every_string"}},
     "fuzzy": {"dedup": {"fuzzy_share": 0.3}},
@@ -114,23 +112,6 @@ def test_build_against_references_leaves_what_one_of_all_files_leaves_of_ours(ch
     counts = {name: of_ours.total("union", name) for name in ("removed_bytes", "fuzzy_bytes")}
     held = actual.within_bytes + sum(reference.held_bytes for reference in actual.references)
     assert counts["removed_bytes"] == held + counts["fuzzy_bytes"]
-
-
-def test_references_of_a_build_hold_what_the_oracle_says(tmp_path: Path) -> None:
-    texts = [oracle.text_of(text.encode() for text in part)[0] for part in PARTS.values()]
-    expected = oracle.referred_bytes(texts, MINIMUM, [0, 1, 2, 2])[2:]
-    write(tmp_path / "tiny", "b1", "b2")
-    references = write(tmp_path / "references", "a1", "a2")
-    made = build(settings(tmp_path, *(str(references / f"{name}.jsonl") for name in ("a1", "a2"))))
-    assert made.units("index") == ["00000", "00001"]
-    for shard, known in zip(made.units("union"), expected, strict=True):
-        rows = (made.folder("union", shard) / REFERENCE_RANGES).read_bytes()
-        values = memoryview(rows).cast("Q").tolist()
-        got = {at: of for first, last, of in zip(*[iter(values)] * 3, strict=True) for at in range(first, last)}
-        text = texts[2 + int(shard)]
-        cut = {at for at in known if at not in got}
-        assert all(known[at] == of for at, of in got.items())
-        assert all(text[at] >= 0x80 for at in cut)  # parts of characters that are shared in part
 
 
 def test_annotated_ranges_name_the_reference_that_the_oracle_names(tmp_path: Path) -> None:

@@ -21,25 +21,23 @@ def delivered(root: Path, name: str) -> Path:
     return (root / "outputs" / name / "latest").resolve()
 
 
-def same_as_source(root: Path, dataset: str, source: Path, **changes: Any) -> None:
+def same_as_source(root: Path, dataset: str, source: Path) -> None:
     """A dataset against `dataset`, and against the documents that it delivers as a source, delivers the same."""
     write(root / "tiny", "b1", "b2")
-    build(settings(root, dataset, **changes))
+    against = build(settings(root, dataset))
+    assert against.total("union", "reference_bytes") > 0
     against_dataset = documents(root)
-    build(settings(root, str(source), **changes))
+    build(settings(root, str(source)))
     assert documents(root) == against_dataset
-    build(settings(root, **changes))
-    assert documents(root) != against_dataset
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"dedup": {"minimum_bytes": 30}},
         {"dedup": {"minimum_bytes": 700}},
         {"dedup": {"mode": "annotate", "minimum_bytes": 200}},
     ],
-    ids=["shorter", "longer", "annotated"],
+    ids=["longer", "annotated"],
 )
 def test_reference_dataset_of_other_settings_counts_by_its_text_alone(other: Any, tmp_path: Path) -> None:
     write(tmp_path / "earlier", "a1", "a2")

@@ -15,7 +15,6 @@ from corpusmill.inspect.lineage.facts import DroppedLine
 from corpusmill.inspect.verify import verify_build
 from corpusmill.upload.stages.summarize import summarize
 from tests.oracles.cl100k import cl100k
-from tests.quick import quick
 from tests.system.test_document_exports import EOT, build, outputs, parts_of
 
 ONE = "Three documents have these words, so deduplication keeps them in one of those and leaves nothing of both others."
@@ -24,9 +23,7 @@ STEPS = """def blank(document, word):
 """
 TEXTS = ["first", ONE, "", ONE, "early", "between", "late", ONE, "last"]
 CASES: dict[str, Any] = {
-    "eod": ({"framing": {"empty_documents": "eod"}}, False),
     "boundary and steps": ({"framing": {"empty_documents": "boundary"}, "exports": {"megatron": {}}}, True),
-    "packing": ({"packing": {"empty_documents": "keep"}}, False),
     "eod and steps": ({"framing": {"empty_documents": "eod"}, "packing": {"empty_documents": "keep"}}, True),
     "skip and steps": ({}, True),
 }
@@ -52,7 +49,7 @@ def written(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("drop_empty", [True, False])
-@pytest.mark.parametrize("case", quick(CASES, 4))
+@pytest.mark.parametrize("case", CASES)
 def test_drop_empty_drops_the_same_documents_from_token_formats_as_from_documents(
     case: str, drop_empty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +82,7 @@ def test_drop_empty_drops_the_same_documents_from_token_formats_as_from_document
 
 
 def test_locate_says_that_a_document_was_dropped_as_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = build(tmp_path, **settings(tmp_path, "eod", monkeypatch, drop_empty=True))
+    of = build(tmp_path, **settings(tmp_path, "eod and steps", monkeypatch, drop_empty=True))
     located = locate(of, "a.jsonl", 4)
     assert isinstance(located, DroppedLine)
     assert located.reason == "emptied"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,23 @@ def texts_of(seed: int) -> list[str]:
     return make_documents(20, seed=seed % 2)  # the third file repeats the first
 
 
+def sources(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    patch.setenv("CORPUSMILL_ROOT", str(folder))
+    (folder / "my_filters.py").write_text(STEPS)
+    for seed in range(3):
+        write(folder, seed, texts_of(seed))
+    return folder
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
-    (tmp_path / "my_filters.py").write_text(STEPS)
-    for seed in range(3):
-        write(tmp_path, seed, texts_of(seed))
-    return tmp_path
+    return sources(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield build(sources(tmp_path_factory.mktemp("late"), patch))
 
 
 def write(root: Path, seed: int, texts: list[str]) -> None:
@@ -120,8 +131,8 @@ def test_document_that_steps_rewrite_before_and_after_deduplication_counts_once_
     )
 
 
-def test_build_with_late_steps_balances_verifies_and_makes_its_records_again(root: Path) -> None:
-    of = build(root)
+def test_build_with_late_steps_balances_verifies_and_makes_its_records_again(late: Build) -> None:
+    of = late
     summary = summarize(of)
     assert summary.filtered is not None
     assert summary.filtered.documents_dropped == summary.filtered.documents_dropped_late > 0
@@ -139,8 +150,8 @@ def test_build_with_late_steps_balances_verifies_and_makes_its_records_again(roo
     assert verify_records(of, 1000, 1).documents > 10
 
 
-def test_documents_are_located_and_records_traced_through_late_steps(root: Path) -> None:
-    of = build(root)
+def test_documents_are_located_and_records_traced_through_late_steps(late: Build) -> None:
+    of = late
     fates = {}
     for seed in range(3):
         for number in range(20):
@@ -193,8 +204,8 @@ def test_refreshed_build_is_one_from_scratch_and_an_appended_repeat_redoes_no_to
         ]
 
 
-def test_reprocessed_shard_of_late_steps_is_the_same(root: Path) -> None:
-    of = build(root)
+def test_reprocessed_shard_of_late_steps_is_the_same(late: Build) -> None:
+    of = late
     before = [receipt.outputs for receipt in of.receipts("refine")]
     plan_receipt = begin(of.plan_receipt, "refine", 1)
     run_build(plan_receipt, workers=1)
