@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +53,9 @@ def test_numpy_stream_continued_at_any_checkpoint_is_the_uninterrupted_one(
 def test_numpy_original_reads_our_checkpoint_and_would_lose_the_straddling_rest(tmp_path) -> None:
     documents = [[number % 10] * 4 for number in range(30)]
     every = written(documents, 12, tmp_path)
-    actual = jaxformer.newest_checkpoint(bucket_of(tmp_path))
+    ours = bucket_of(tmp_path)
+    assert sum(name.endswith(".txt") for name in ours) == 1  # with two, the server's time would decide
+    actual = jaxformer.newest_checkpoint(ours)
     assert actual == (every[-1]["document"], 11, every[-1]["documents"])
     assert every[0] == {"shard": 0, "documents": 3, "document": "00000-000000002", "carry_tokens": 3}
     whole = jaxformer_shards(documents, EOT, 12)
@@ -62,40 +63,12 @@ def test_numpy_original_reads_our_checkpoint_and_would_lose_the_straddling_rest(
     assert jaxformer.continued(documents, EOT, 12, 3, 3) == whole[1:]
 
 
-def test_numpy_there_is_one_checkpoint_text_so_that_the_servers_time_decides_nothing(tmp_path) -> None:
-    """B9: with two, the one uploaded last wins, whichever shard it is of."""
-    written([[1] * 7] * 20, 10, tmp_path)
-    ours = bucket_of(tmp_path)
-    assert sum(name.endswith(".txt") for name in ours) == 1
-    older = {"checkpoints/doc-3.txt": (9, "0:2")}
-    assert jaxformer.newest_checkpoint(ours | older) == ("doc-3", 0, 2)  # what a stale one of the original would do
-
-
-@pytest.mark.parametrize("documents", [[], [[1, 2, 3]]])
-def test_numpy_no_full_shard_means_no_checkpoint_and_a_fresh_start(tmp_path, documents) -> None:
-    assert written(documents, 100, tmp_path) == []
-    assert jaxformer.newest_checkpoint(bucket_of(tmp_path)) is None
-
-
-@pytest.mark.parametrize("placeholders", [True, False])
-def test_numpy_loader_sees_every_shard_with_a_placeholder_and_loses_one_without(tmp_path, placeholders) -> None:
+def test_numpy_loader_sees_every_shard_behind_a_placeholder(tmp_path) -> None:
     names = shard_names(6, 2)
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("shard")
-    if placeholders:
-        write_placeholders(names, tmp_path)
-    for split, shards in (("test/", 2), ("train/", 4)):
+    write_placeholders(names, tmp_path)
+    for split in ("test/", "train/"):
         seen = jaxformer.listed(list(bucket_of(tmp_path)), split)
-        assert len(seen) == (shards if placeholders else shards - 1)
-        assert seen == [name for name in names if name.startswith(split)][-len(seen) :]
-
-
-def test_numpy_steps_of_a_shard_are_shifted_windows_and_the_rest_is_dropped() -> None:
-    shard = list(range(100))
-    actual = jaxformer.steps(shard, batch=4, microbatch=2, length=3, dp=2)
-    assert len(actual) == 99 // 24
-    x, y = np.array(actual[1][0]), np.array(actual[1][1])
-    assert x.shape == (2, 4, 3)
-    assert x.ravel().tolist() == list(range(24, 48))
-    assert (y == x + 1).all()
+        assert seen == [name for name in names if name.startswith(split)]

@@ -24,11 +24,6 @@ def test_context_json_write_equals_the_oracle_and_reads_back(numbers):
     assert (actual.tolist(), wrong_at) == (numbers, None)
 
 
-@given(st.lists(st.integers(0, 65_535), min_size=1, max_size=40))
-def test_context_json_write_is_the_same_for_uint16(numbers):
-    assert write_list(np.array(numbers, np.uint16)) == oracle.compact_json(numbers)
-
-
 @given(st.integers(1, 9), st.integers(1, 200), st.sampled_from([70_000, TABLE_IDS, 2**32]), st.randoms())
 def test_context_json_write_lists_equals_write_list_row_by_row(width, rows, below, random):
     edges = [item for item in EDGES if item < below]

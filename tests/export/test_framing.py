@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.export import megatron, nanoset
-from corpusmill.export.framing import LONGEST_SEQUENCE_TOKENS, Framing, frame
+from corpusmill.export.framing import LONGEST_SEQUENCE_TOKENS, Framing, frame, refuse_special_beyond
 from corpusmill.export.megatron import verify_part
 from corpusmill.export.nanoset import verify_file
+from corpusmill.tokens.token_shard import LONGEST_TOKENS, document_lengths
 from tests.oracles import export as oracle
 from tests.raising import raises
 
@@ -61,14 +62,6 @@ def written(folder: Path, documents, *, eod: int | None = 99, bos: int | None = 
 GOLDEN = [[[1, 2, 3]], [[7]], [[]], [[10, 11, 12, 13, 14]]]
 
 
-def test_megatron_eod_ends_every_document_that_has_tokens_once(tmp_path):
-    part = written(tmp_path, GOLDEN, empty="boundary")
-    assert [part.sequence(i).tolist() for i in range(3)] == [[1, 2, 3, 99], [7, 99], [10, 11, 12, 13, 14, 99]]
-    assert part.lengths.tolist() == [4, 2, 6]
-    without = written(tmp_path, GOLDEN, eod=None)
-    assert [without.sequence(i).tolist() for i in range(3)] == [[1, 2, 3], [7], [10, 11, 12, 13, 14]]
-
-
 @pytest.mark.parametrize(
     ("empty", "boundaries"), [("boundary", [0, 1, 2, 2, 3]), ("skip", [0, 1, 2, 3]), ("eod", [0, 1, 2, 3, 4])]
 )
@@ -77,13 +70,6 @@ def test_megatron_every_policy_for_empty_documents(tmp_path, empty, boundaries):
     assert part.boundaries.tolist() == boundaries
     assert part.lengths.tolist() == ([4, 2, 1, 6] if empty == "eod" else [4, 2, 6])
     verify_part(tmp_path / "x_text_document", vocabulary_size=100, eod_id=99, empty_documents=empty)
-
-
-def test_megatron_classic_empty_document_has_the_documented_bytes(tmp_path):
-    part = written(tmp_path, [[[5, 6]], [[]], [[9]]], eod=None, empty="boundary")
-    assert (part.lengths.tolist(), part.pointers.tolist()) == ([2, 1], [0, 4])
-    assert part.boundaries.tolist() == [0, 1, 1, 2]
-    assert part.index_path.stat().st_size == 90
 
 
 def test_megatron_list_text_is_many_sequences_of_one_document(tmp_path):
@@ -111,6 +97,49 @@ def test_megatron_sequence_of_2_to_the_31_tokens_with_both_special_ones_is_refus
         "export.sequence_too_long", f"at most {LONGEST_SEQUENCE_TOKENS}", LONGEST_SEQUENCE_TOKENS + 1, "document 4"
     ):
         frame(batch, Framing(99, 98), dtype=np.dtype("<u2"), vocabulary_size=100, first_document=4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ends"),
+    [
+        (np.zeros(3, np.int64), np.array([3], np.uint64)),
+        (np.zeros((3, 1), np.uint16), np.array([3], np.uint64)),
+        (np.zeros(3, np.uint16), np.array([3], np.int64)),
+        (np.zeros(3, np.uint16), np.array([2], np.uint64)),
+        (np.zeros(3, np.uint16), np.array([4], np.uint64)),
+        (np.zeros(3, np.uint16), np.array([2, 1, 3], np.uint64)),
+        (np.zeros(3, np.uint16), np.array([], np.uint64)),
+    ],
+)
+def test_batch_arrays_that_do_not_fit_are_refused(tokens, ends):
+    with raises("export.batch_arrays export.batch_ends"):
+        document_lengths((tokens, ends))
+
+
+def test_megatron_document_of_2_to_the_31_tokens_is_refused():
+    # A broadcast array has the length without the memory; with its EOD the document would have 2^31 tokens.
+    tokens = np.broadcast_to(np.uint16(5), LONGEST_TOKENS + 2)
+    ends = np.array([1, LONGEST_TOKENS + 2], np.uint64)
+    with raises("export.document_too_long", "document 8", LONGEST_TOKENS + 1):
+        document_lengths((tokens, ends), first_document=7)
+    longest = np.array([1, LONGEST_TOKENS + 1], np.uint64)
+    assert document_lengths((tokens[:-1], longest)).tolist() == [1, LONGEST_TOKENS]
+
+
+def test_megatron_id_beyond_the_vocabulary_shows_both_values():
+    (batch,) = oracle.batches_of([[1, 2], [3, 70_000]], "u4", [])
+    with raises("export.id_outside_vocabulary") as caught:
+        frame(batch, Framing(9), dtype=np.dtype("<u2"), vocabulary_size=65_536)
+    message = str(caught.value)
+    assert "70000" in message
+    assert "4464" in message  # what uint16 makes of it
+    assert "token 3" in message
+
+
+@pytest.mark.parametrize("special", [-1, 1000])
+def test_special_token_outside_the_vocabulary_is_refused(special):
+    with raises("export.special_outside_vocabulary"):
+        refuse_special_beyond(1000, special)
 
 
 def test_framing_eod_policy_without_eod_is_refused(tmp_path):

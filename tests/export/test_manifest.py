@@ -81,11 +81,6 @@ def test_webdataset_manifest_with_a_bad_line_is_refused_with_the_byte(folder, da
         read_manifest(path)
 
 
-def test_webdataset_missing_manifest_is_named(tmp_path):
-    with raises("export.file_missing", "manifest.jsonl"):
-        read_manifest(tmp_path / "manifest.jsonl")
-
-
 ARGUMENTS = {
     "name": "oscar",
     "sources": ["oscar-en"],

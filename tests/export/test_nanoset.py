@@ -1,7 +1,8 @@
-"""Nanoset files: golden bytes, identity of write and read, byte identity with Megatron, every fault."""
+"""Nanoset files: golden bytes, identity of write and read, every fault; one token file under two names."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from corpusmill.errors import VerificationError
 from corpusmill.export import megatron
 from corpusmill.export.checks import BLOCK_DOCUMENTS
-from corpusmill.export.nanoset import file_name, open_file, token_bytes, verify_file, write_file
+from corpusmill.export.framing import no_counts
+from corpusmill.export.nanoset import link_file, open_file, token_bytes, verify_file, write_file
 from tests.oracles import export as oracle
 from tests.oracles.export import Damage, append, keep, put, put_number
 from tests.raising import raises
@@ -76,25 +78,9 @@ def test_nanoset_any_documents_equal_the_oracle_and_read_back(tmp_path_factory, 
     assert actual == {name: counts[name] for name in actual}
 
 
-@pytest.mark.parametrize("width", [2, 4])
-@given(docs=documents.filter(any))
-def test_nanoset_token_file_equals_megatrons(tmp_path_factory, docs, width):
-    folder = tmp_path_factory.mktemp("both")
-    write(folder, docs, width)
-    size = VOCABULARY[width]
-    batches = oracle.batches_of(docs, "u2", [])
-    megatron.write_part(folder, "m", batches, dtype=megatron.token_dtype(size), eod_id=EOS, vocabulary_size=size)
-    assert (folder / f"{STEM}.ds").read_bytes() == (folder / "m.bin").read_bytes()
-
-
 @pytest.mark.parametrize(("vocabulary_size", "width"), [(50_257, 2), (65_536, 2), (65_537, 4), (100_277, 4)])
 def test_nanoset_width_follows_the_vocabulary(vocabulary_size, width):
     assert token_bytes(vocabulary_size) == width
-
-
-def test_nanoset_file_name():
-    assert file_name(0, 0) == "00000_00000_doc_shuffled"
-    assert file_name(12, 345) == "00012_00345_doc_shuffled"
 
 
 @pytest.mark.parametrize(
@@ -110,25 +96,6 @@ def test_nanoset_metadata_counts_for_people(tmp_path, tokens, line):
 def test_nanoset_name_the_metadata_cannot_hold_is_refused(tmp_path, name):
     with raises("nanoset.tokenizer_name"):
         write_file(tmp_path, "x", [], eos_id=0, tokenizer_name=name, vocabulary_size=10)
-
-
-def test_nanoset_documents_without_tokens_are_skipped_and_counted(tmp_path):
-    counts = write(tmp_path, [[], [5, 6], [], [9]], 2)
-    assert (counts["documents"], counts["documents_empty"], counts["special_tokens"]) == (2, 2, 2)
-    assert open_file(tmp_path / f"{STEM}.ds").ends.tolist() == [3, 5]
-
-
-def test_nanoset_id_beyond_the_vocabulary_leaves_no_file(tmp_path):
-    with raises("export.id_outside_vocabulary", "50257"):
-        write(tmp_path, [[1], [50_257]], 2, (1,))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_nanoset_same_bytes_in_any_folder_and_any_batches(tmp_path):
-    for name, at in (("a", ()), ("b", (1, 1, 2))):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name, GOLDEN, 4, at)
-    assert three(tmp_path / "a") == three(tmp_path / "b")
 
 
 def test_nanoset_index_of_several_blocks_verifies(tmp_path):
@@ -198,3 +165,50 @@ def test_nanoset_verify_names_the_missing_file(tmp_path, suffix):
     (tmp_path / f"{STEM}.ds{suffix}").unlink()
     with raises("export.file_missing", f"{STEM}.ds{suffix}\n"):
         verify(tmp_path, 2)
+
+
+filled = st.lists(st.lists(st.integers(0, 50_000), min_size=1, max_size=9), max_size=12)
+
+
+def write_both(folder: Path, docs: list[list[int]], vocabulary_size: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Counts of a written Nanoset (`written`) and of one linked to a Megatron part (`linked`)."""
+    dtype, batches = megatron.token_dtype(vocabulary_size), oracle.batches_of(docs, "u2", [])
+    ids = {"vocabulary_size": vocabulary_size}
+    written = write_file(folder, "written", batches, eos_id=EOS, tokenizer_name="gpt2", **ids)
+    if not docs:
+        return written, no_counts()
+    megatron.write_part(folder, "part", oracle.batches_of(docs, "u2", []), dtype=dtype, eod_id=EOS, **ids)
+    return written, link_file(folder, "linked", megatron.open_part(folder / "part"), tokenizer_name="gpt2")
+
+
+def files(folder: Path, stem: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob(f"{stem}.*"))]
+
+
+@given(docs=filled, vocabulary_size=st.sampled_from([50_257, 65_536, 70_000]))
+def test_nanoset_linked_to_a_megatron_part_equals_one_that_was_written(tmp_path_factory, docs, vocabulary_size):
+    folder = tmp_path_factory.mktemp("shared")
+    written, linked = write_both(folder, docs, vocabulary_size)
+    assert linked == written
+    assert files(folder, "linked") == files(folder, "written")
+    if docs:
+        assert (folder / "linked.ds").stat().st_ino == (folder / "part.bin").stat().st_ino
+
+
+def test_nanoset_file_system_without_hard_links_gets_a_copy(tmp_path, monkeypatch) -> None:
+    def refuse(_self: Path, _target: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    write_both(tmp_path, [[1, 2], [3]], 50_257)
+    assert files(tmp_path, "linked") == files(tmp_path, "written")
+    assert (tmp_path / "linked.ds").stat().st_ino != (tmp_path / "part.bin").stat().st_ino
+
+
+def test_nanoset_other_error_of_a_link_passes(tmp_path, monkeypatch) -> None:
+    def refuse(_self: Path, _target: Path) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with pytest.raises(OSError, match="broken"):
+        write_both(tmp_path, [[1, 2], [3]], 50_257)

@@ -54,20 +54,6 @@ def test_numpy_documents_straddle_shards_as_in_the_oracle(tmp_path_factory, docs
     assert actual == oracle.jaxformer_shards(docs, EOT, shard_tokens)
 
 
-def test_numpy_document_longer_than_three_shards(tmp_path):
-    names = export(tmp_path, [[1], list(range(2, 12)), [12]], 3)
-    actual = [open_shard(tmp_path / name).tolist() for name in names]
-    assert actual == [[EOT, 1, EOT], [2, 3, 4], [5, 6, 7], [8, 9, 10], [11, EOT, 12]]
-
-
-@pytest.mark.parametrize(
-    ("stream_tokens", "sizes"),
-    [(0, []), (9, [9]), (10, [10]), (11, [10, 1]), (20, [10, 10]), (30, [10, 10, 10]), (39, [10, 10, 10, 9])],
-)
-def test_numpy_shards_hold_exactly_n_tokens(stream_tokens, sizes):
-    assert shard_sizes(stream_tokens, 10) == sizes
-
-
 @pytest.mark.parametrize("dtype", ["<u2", "<u4"])
 @pytest.mark.parametrize("tokens", [1, 9, 10, 1000, 65_537])
 def test_numpy_bytes_equal_numpy_save(tmp_path, dtype, tokens):
@@ -102,19 +88,9 @@ def test_numpy_narrowing_that_would_lose_an_id_is_refused(tmp_path):
     assert open_shard(tmp_path / "x.npy").tolist() == [1, 65_535]
 
 
-def test_numpy_piece_that_is_not_a_stream_is_refused(tmp_path):
-    with raises("numpy.piece_differs"):
-        write_shard(tmp_path / "x.npy", [np.ones((2, 2), U4)], 4, U4)
-
-
 def test_numpy_shard_of_no_tokens_is_refused(tmp_path):
     with raises("numpy.shard_tokens"):
         write_shard(tmp_path / "x.npy", [], 0, U4)
-
-
-def test_numpy_eot_precedes_every_document_with_tokens():
-    (batch,) = oracle.batches_of([[5, 6], [], [7]], "u4", [])
-    assert with_eot_before(batch, EOT, vocabulary_size=100_277).tolist() == [EOT, 5, 6, EOT, 7]
 
 
 def test_numpy_eot_that_does_not_fit_the_batch_is_refused():
@@ -166,19 +142,6 @@ def test_numpy_listing_order_is_stream_order_beyond_four_digits(shards, first):
     assert len(set(names)) == shards
 
 
-def test_numpy_loader_sees_shifted_windows(tmp_path):
-    # dataset.py: x = data[:-1], y = data[1:], (n - 1) // (batch x T) batches of rows that follow each other.
-    (name,) = export(tmp_path, [list(range(1, 20))], 100)
-    data = np.load(tmp_path / name, allow_pickle=False)
-    batch, time = 2, 4
-    batches = (data.size - 1) // (batch * time)
-    x = data[:-1][: batches * batch * time].reshape(batches, batch, time)
-    y = data[1:][: batches * batch * time].reshape(batches, batch, time)
-    assert batches == 2
-    assert x.tolist()[0] == [[EOT, 1, 2, 3], [4, 5, 6, 7]]
-    assert y.tolist()[0] == [[1, 2, 3, 4], [5, 6, 7, 8]]
-
-
 FAULTS = {
     # name of the fault -> damage, byte within the header, or from the end of the five tokens
     "magic": (put(0, b"\x94"), 0),
@@ -213,13 +176,3 @@ def test_numpy_verify_names_the_byte_of_an_id_beyond_the_vocabulary(tmp_path, dt
     path.write_bytes(put_number(at, layout, 10)(path.read_bytes()))
     with raises("export.id_not_in_vocabulary", "token 3 ", f"byte {at}\n"):
         verify_shard(path, tokens=5, dtype=np.dtype(dtype), vocabulary_size=10)
-
-
-def test_numpy_same_bytes_in_any_folder_and_any_batches(tmp_path):
-    docs = [[1, 2, 3], [4], [5, 6]]
-    written = []
-    for name, at in (("a", ()), ("b", (1, 2))):
-        (tmp_path / name).mkdir()
-        names = export(tmp_path / name, docs, 4, at)
-        written.append([(tmp_path / name / shard).read_bytes() for shard in names])
-    assert written[0] == written[1]

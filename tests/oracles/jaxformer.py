@@ -37,18 +37,3 @@ def continued(documents: list[list[int]], eot: int, shard_tokens: int, consumed:
 def listed(objects: list[str], folder: str) -> list[str]:
     """What the loader sees: names with the prefix, in order, but for the first, which it takes for the folder's own."""
     return sorted(name for name in objects if name.startswith(folder))[1:]
-
-
-def steps(shard: list[int], batch: int, microbatch: int, length: int, dp: int) -> list[tuple[list, list]]:
-    """(x, y) of every step of a shard, each microbatch x (dp x batch / microbatch) x length."""
-    size = batch * length * dp
-    rows = dp * batch // microbatch
-    actual = []
-    for step in range((len(shard) - 1) // size):
-        pair = []
-        for shift in (0, 1):
-            flat = shard[step * size + shift : (step + 1) * size + shift]
-            windows = [flat[at : at + length] for at in range(0, size, length)]
-            pair.append([windows[at : at + rows] for at in range(0, len(windows), rows)])
-        actual.append((pair[0], pair[1]))
-    return actual

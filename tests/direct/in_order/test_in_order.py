@@ -211,11 +211,6 @@ def test_shared_bytes_in_order_files_hold_the_same_tokens(tmp_path, tokenizer):
     assert Path(f"{pair.path}.bin").read_bytes() == Path(f"{file.path}.ds").read_bytes()
 
 
-def test_megatron_band_between_65500_and_65536_follows_the_switch():
-    assert megatron.token_dtype(65_510) == megatron.UINT16
-    assert megatron.token_dtype(65_510, as_preprocess_data=True) == megatron.INT32
-
-
 def test_megatron_same_bytes_whatever_the_block_size(tmp_path, tokenizer, monkeypatch):
     rows = [{"text": "word " * (i % 7)} for i in range(50)]
     path = write_lines(tmp_path / "in" / "a.jsonl", rows)
