@@ -59,11 +59,6 @@ def test_table_decodes_every_id() -> None:
         assert table.decode(np.array([number])) == TOKENS.get(number, b"")
 
 
-def test_table_of_an_id_that_comes_twice_has_the_later_bytes() -> None:
-    table = token_table(Spelling.of([0, 1, 0], [b"a", b"b", b"cd"]), 2)
-    assert table.decode(np.array([0, 1])) == b"cdb"
-
-
 class OtherIds:
     """A reference library that would give other ids for every text."""
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,14 +75,6 @@ def test_best_fit_document_that_fits_a_context_is_never_split(documents, length:
         assert len(pieces) == (-(-(len(document) + 1) // length) if document else 0)
 
 
-@pytest.mark.parametrize("tokens", [0, 6, 7, 8, 15, 16])
-def test_always_pad_contexts_are_as_many_as_tokshuf_makes(tokens: int) -> None:
-    packing = Packing(tail="always_pad", stream="file", empty_documents="keep")
-    plan = plan_contexts(np.array([tokens], np.uint64), 8, packing, np.array([1], np.uint64))
-    assert plan.contexts == (tokens + 1) // 8 + 1
-    assert plan.pad_tokens == 8 - (tokens + 1) % 8
-
-
 def test_always_pad_file_without_documents_makes_one_context_of_padding() -> None:
     packing = Packing(tail="always_pad", stream="file")
     plan = plan_contexts(np.empty(0, np.uint64), 8, packing, np.array([0], np.uint64))
@@ -94,13 +85,3 @@ def test_bos_without_such_a_token_is_refused() -> None:
     shard = TokenShard(np.array([1], "<u2"), np.array([1], np.uint64), "none", "0" * 64, 100, EOT, PAD)
     with raises("tokenizer.no_special_token", "BOS"):
         context_records(shard, 4, Packing(bos=True)).copy(np.arange(1))
-
-
-def test_contexts_windows_keep_the_tail_and_shards_smaller_than_a_window() -> None:
-    """datatrove's chunk shuffle drops a tail below the window, and all of a file that is shorter than one."""
-    for documents in ([[1, 2, 3]], [[1] * 9, [2] * 9]):
-        records = context_records(shard_of([documents]), 10)
-        slots = records.copy(np.arange(len(records.ordinals)))
-        kept = [token for document in documents for token in document]
-        assert [token for token in slots.tolist() if token not in (EOT, BOS, PAD)] == kept
-        assert records.pad_tokens == len(slots) - len(kept) - len(documents)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,14 +82,6 @@ def test_pieces_of_any_vocabulary_have_the_ids_of_the_whole_text(data: st.DataOb
     require_reference(tokenizer, documents[::-1])  # by the table, now
 
 
-@given(merges=merge_lists())
-def test_safe_cuts_leave_every_token_that_merges_make_whole(merges: list[tuple[str, str]]) -> None:
-    cuts = safe_cuts(merges)
-    for token in map("".join, merges):
-        for text in (token.encode(), token.replace("▁", " ").encode()):
-            assert not any(cuts[before, after] for before, after in pairwise(text)), token
-
-
 def test_safe_cuts_are_everywhere_else_but_within_characters() -> None:
     cuts = safe_cuts([("a", "b"), (",", "▁"), ("ab", "é")])
     whole = {(left, right) for left in range(256) for right in range(256) if not cuts[left, right] & CUT}
@@ -104,14 +95,6 @@ def test_pieces_table_that_is_soon_full_changes_no_id(tmp_path, monkeypatch, lim
     rng = random.Random(1)
     documents = ["".join(rng.choices(PARTS, k=rng.randrange(40))) for _ in range(60)]
     require_reference(loaded(sentencepiece(), tmp_path), documents)
-
-
-def test_pieces_of_the_same_bytes_with_and_without_a_mark_before_them_differ(tmp_path) -> None:
-    tokenizer = loaded(sentencepiece(), tmp_path)
-    tokens, ends = tokenizer.encode([b"the", b"1the", b"the"])
-    rows = [row.tolist() for row in np.split(tokens, ends[:-1].astype(int))]
-    assert rows[0] == rows[2] == [tokenizer.reference.id_of("▁the")]
-    assert rows[1][-1] == tokenizer.reference.id_of("the")
 
 
 def test_pieces_of_every_length_come_back_from_the_table_as_they_went_in(tmp_path) -> None:

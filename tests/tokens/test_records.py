@@ -22,7 +22,7 @@ from corpusmill.tokens.token_shard import (
 )
 from corpusmill.tokens.tokenizer import Tokenizer
 from tests.oracles.content import records as content_records
-from tests.oracles.tokens import contexts_of, runs_of, stream_of
+from tests.oracles.tokens import runs_of
 from tests.quick import examples
 from tests.raising import raises
 
@@ -38,23 +38,6 @@ def shard_of(documents: list[list[int]], dtype: str = "<u2") -> TokenShard:
     tokens = np.array([token for document in documents for token in document], dtype)
     ends = np.cumsum([len(document) for document in documents], dtype=np.uint64)
     return TokenShard(tokens, ends, "test", "0" * 64, 10, EOT, pad_id=EOT)
-
-
-@given(DOCUMENTS, st.integers(1, 15))
-def test_context_records_any_documents_equal_the_oracle(documents: list[list[int]], context_tokens: int) -> None:
-    records = context_records(shard_of(documents), context_tokens)
-    expected = contexts_of(documents, context_tokens, EOT, EOT)
-    assert records.copy(np.arange(len(records.ordinals))).reshape(-1, context_tokens).tolist() == expected
-    stream = stream_of(documents, EOT)
-    assert records.special_tokens == sum(1 for document in documents if document)
-    assert records.pad_tokens == len(expected) * context_tokens - len(stream)
-
-
-@pytest.mark.parametrize("tokens", [0, 6, 7, 8, 14, 15, 16])
-def test_context_records_exact_multiple_makes_no_context_of_padding_alone(tokens: int) -> None:
-    records = context_records(shard_of([[1] * tokens]), 8)
-    assert len(records.ordinals) == -(-(tokens + 1) // 8) if tokens else len(records.ordinals) == 0
-    assert records.pad_tokens < 8
 
 
 @given(DOCUMENTS, st.randoms(use_true_random=False))

@@ -80,11 +80,3 @@ def test_characters_that_do_not_change_stay_beside_all_others_of_them(form: Form
 def test_text_without_changing_characters_is_normalized_as_it_is(form: Form, text: str) -> None:
     if not holding_kind([text.encode()], changing_kinds(form), 1)[0]:
         assert getattr(normalizers, form)().normalize_str(text) == text
-
-
-def test_unassigned_character_is_seen() -> None:
-    assert holding_kind(["a\u3097".encode(), "a中🧑".encode(), b""], number_kinds(), UNASSIGNED).tolist() == [
-        True,
-        False,
-        False,
-    ]

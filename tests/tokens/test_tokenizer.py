@@ -74,20 +74,6 @@ def test_tokenizer_engines_give_the_same_ids_for_any_text(engines, texts: list[s
     assert engines["gigatoken"].decode(fast) == b"".join(encoded)
 
 
-def test_tokenizer_literal_special_string_stays_text(engines) -> None:
-    for tokenizer in engines.values():
-        tokens, _ = tokenizer.encode([b"<|endoftext|>"])
-        assert tokenizer.eot_id not in tokens
-        assert tokenizer.decode(tokens) == b"<|endoftext|>"
-
-
-def test_tokenizer_batch_keeps_documents_apart(engines) -> None:
-    tokens, ends = engines["gigatoken"].encode([b"one", b"", b"two", b"three"])
-    starts = [0, *ends.tolist()]
-    decoded = [engines["gigatoken"].decode(tokens[a:b]) for a, b in zip(starts, ends.tolist(), strict=False)]
-    assert decoded == [b"one", b"", b"two", b"three"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -228,13 +214,6 @@ HARD = {
 }
 
 
-@pytest.mark.slow
-def test_tokenizer_10_mb_of_one_letter_gives_tiktokens_ids(engines) -> None:
-    fast, _ = engines["gigatoken"].encode([b"a" * 10_000_000])
-    slow, _ = engines["tiktoken"].encode([b"a" * 10_000_000])
-    assert np.array_equal(fast, slow)
-
-
 def doubled(description: dict) -> dict:
     """The SentencePiece-style vocabulary with tokens of 2 and 4 letters a, so that a run of them has much to merge."""
     model = description["model"]
@@ -243,10 +222,10 @@ def doubled(description: dict) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", [b"a" * 10_000_000, b" " * 1_000_000], ids=["10 MB of one letter", "1 MB of spaces"])
+@pytest.mark.parametrize("text", [b"a" * 1_000_000, b" " * 1_000_000], ids=["1 MB of one letter", "1 MB of spaces"])
 @pytest.mark.parametrize("kind", ["byte fallback", "byte-level"])
 def test_tokenizer_json_long_runs_give_the_same_ids_with_both_engines(tmp_path, kind: str, text: bytes) -> None:
-    """Where no pattern cuts a text, all of it is one piece: 10 MB of it would take hours with a quadratic BPE."""
+    """Where no pattern cuts a text, all of it is one piece: a quadratic BPE would take minutes."""
     path = written(doubled(sentencepiece()), tmp_path) if kind == "byte fallback" else str(shared(GPT2))
     fast, slow = (load_tokenizer(path, engine=engine) for engine in ("gigatoken", "tokenizers"))
     ids, _ = slow.encode([text])
@@ -267,11 +246,6 @@ def test_tokenizer_hard_text_gives_tiktokens_ids(engines, name: str) -> None:
 def test_special_ids_of_hugging_face_files_are_their_own(name: str, eot: int, pad: int) -> None:
     tokenizer = load_tokenizer(str(shared(name)), engine="gigatoken")
     assert (tokenizer.eot_id, tokenizer.pad_id) == (eot, pad)
-
-
-def test_special_ids_said_by_token_override_the_tokenizers(engines) -> None:
-    tokenizer = load_tokenizer("cl100k_base", engine="gigatoken", pad="<|endofprompt|>", bos="<|fim_prefix|>")
-    assert (tokenizer.eot_id, tokenizer.bos_id, tokenizer.pad_id) == (100257, 100258, 100276)
 
 
 def test_special_ids_of_tokshuf_are_0_and_two_above_the_vocabulary() -> None:

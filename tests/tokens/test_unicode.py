@@ -53,8 +53,17 @@ PATTERNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [*PATTERNS, "r50k_base", "cl100k_base", "o200k_base"])
+RANKS = ["r50k_base", "cl100k_base", "o200k_base"]
+EVERY = [*RANKS, "DeepSeek"]  # the patterns of the others name no other properties of characters
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        *((name, 61) for name in (*PATTERNS, *RANKS)),
+        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in EVERY),
+    ],
+)
 def test_every_character_is_cut_as_the_reference_cuts_it(name: str, step: int, tmp_path: Path) -> None:
     tokenizer = of_pattern(PATTERNS[name], tmp_path) if name in PATTERNS else of_ranks(name, tmp_path)
     assert tokenizer.engine == "gigatoken"
