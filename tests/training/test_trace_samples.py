@@ -134,8 +134,7 @@ def test_trace_samples_of_a_blend_follows_it_and_names_other_datasets(root, conf
             require_tokens(sample, [rows[which][item][token] for item, token in parts[which][1][number]], texts)
 
 
-@pytest.mark.parametrize("sequence", [1, 31, 700])
-@pytest.mark.parametrize("seed", [None, 0, 77])
+@pytest.mark.parametrize(("sequence", "seed"), [(1, None), (31, None), (31, 0), (700, 77)])
 def test_trace_samples_of_a_nanoset_names_the_documents_of_every_window(root, config, texts, sequence, seed) -> None:
     paths = sorted((root / "outputs/tiny/latest/nanoset").glob("*.ds"))
     if seed is not None:
@@ -224,17 +223,6 @@ def test_cache_of_a_path_that_is_not_here_is_read_if_it_fits_and_refused_if_not(
     write_draws(tmp_path / "stale", far, lengths[::-1], samples=20, sequence=SEQUENCE)
     with raises("index_cache.files_differ"):
         list(corpusmill.trace_samples(config, 0, 20, megatron_cache=tmp_path / "stale"))
-
-
-@pytest.mark.parametrize(
-    ("format_name", "asked"), [("nanoset", {"megatron_cache": "x"}), ("megatron", {"sequence_tokens": 9})]
-)
-def test_run_on_a_format_that_the_dataset_has_not_is_refused(root, tmp_path, format_name: str, asked) -> None:
-    alone = configuration(root, exports={format_name: {}}, name="alone", work_folder=str(tmp_path))
-    alone["destinations"] = [{"path": str(tmp_path / "outputs")}]
-    corpusmill.build(alone)
-    with raises("dataset.no_such_export"):
-        corpusmill.trace_samples(alone, 0, **asked)
 
 
 def test_blend_that_draws_twice_from_a_prefix_checks_both_draws(root, config, texts, tmp_path) -> None:

@@ -272,21 +272,6 @@ def test_nanoset_bad_lines_are_counted_and_the_rest_of_the_file_is_read(tmp_path
         write_nanoset(source_of(path), tmp_path / "other", tokenizer)
 
 
-def test_part_files_of_different_tokenizers_are_not_merged_and_both_are_named(tmp_path, tokenizer):
-    from corpusmill.inspect.datasets.merge import merge_files
-    from corpusmill.tokens.tokenizer import load_tokenizer as load
-
-    path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "one"}])
-    (first,) = write_nanoset(source_of(path), tmp_path / "a", tokenizer)
-    file = nanoset.metadata_path(Path(f"{first.path}.ds"))
-    (second,) = write_nanoset(source_of(path), tmp_path / "b", load("cl100k_base", engine="gigatoken"))
-    other = nanoset.metadata_path(Path(f"{second.path}.ds"))
-    other.write_bytes(other.read_bytes().replace(b"cl100k_base", b"o200k_base"))
-    with raises("merge.tokenizers_differ", "cl100k_base|4", "o200k_base|4"):
-        merge_files([Path(f"{first.path}.ds"), Path(f"{second.path}.ds")], tmp_path / "merged.ds")
-    assert file.is_file()
-
-
 @pytest.mark.parametrize("command", ["megatron", "nanoset"])
 def test_in_order_command_of_a_bucket_writes_what_it_writes_of_a_folder(
     tmp_path, rclone, rclone_client, command: str

@@ -279,10 +279,3 @@ def test_shuffle_only_zero_records_are_refused(tmp_path, kind: str) -> None:
     with raises("reshuffle.no_records"):
         run(actual, tmp_path / "out", **options(tmp_path))
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_shuffle_only_one_record_comes_out_as_it_was(tmp_path) -> None:
-    reshuffle_token_shards(write_shards([[[1, 2, 3]]], tmp_path / "in"), tmp_path / "out", **options(tmp_path))
-    assert documents_in(tmp_path / "out") == [(1, 2, 3)]
-    reshuffle_npy(write_npy([EOT, 1, 2], 2, tmp_path / "npy"), tmp_path / "two", **options(tmp_path), eot_id=EOT)
-    assert stream_in(tmp_path / "two") == [EOT, 1, 2]

@@ -37,15 +37,6 @@ def test_open_source_counts_documents_tokens_and_windows_of_files(sources) -> No
     assert [windows(source) for source in sources] == [9, 2, 5, 5]
 
 
-def test_mix_weighted_nanoset_says_what_is_never_seen(sources) -> None:
-    mixture = mix(sources, weights=[0.1, 0.5, 0.3, 0.1], sequence_tokens=4, budget_tokens=4 * 84, seed=1234)
-    seen = mixture.exposures["nanoset"]
-    assert sum(item.drawn for item in seen) == mixture.samples == 84
-    assert [item.samples for item in seen] == [9, 2, 5, 5]
-    assert [item.never > 0 for item in seen] == [True, False, False, True]
-    assert seen[1].epochs == pytest.approx(21, abs=1)
-
-
 @pytest.mark.parametrize("samples", [3, 11, 84])
 def test_mix_nanoset_seen_is_what_the_epochs_samples_show_at_this_budget(sources, samples: int) -> None:
     weights = [0.1, 0.5, 0.3, 0.1]

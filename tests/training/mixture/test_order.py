@@ -43,11 +43,6 @@ def test_nanoset_counts_are_those_of_the_same_epoch_repeated_and_cut(samples: in
     assert reachable == [sum(item == source for item, _ in set(pairs)) for source in range(4)]
 
 
-def test_blend_order_of_megatrons_example_starts_as_documented() -> None:
-    assert blend_order(np.array([0.3, 0.7]), 12)[0].tolist() == [1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1]
-    assert blend_draws(np.array([0.3, 0.7]), 100).tolist() == [30, 70]
-
-
 @given(weight_lists, st.integers(0, 200))
 def test_blend_order_any_weights_equal_the_oracle(weights: list[float], samples: int) -> None:
     shares = normalised(weights)
