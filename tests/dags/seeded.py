@@ -163,33 +163,32 @@ def task_row(
     }
 
 
+def execute(query: Any, *rows: dict[str, Any]) -> Any:
+    """Put a query to Airflow's database; the first value of its answer, or how many rows it changed."""
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        done: Any = session.execute(query, list(rows)) if rows else session.execute(query)
+        return done.rowcount if hasattr(done, "rowcount") else done.scalar()
+
+
 def set_handed_on(run: str, values: dict[str, Any]) -> None:
     """As if tasks of a run had returned these values."""
     from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
     from sqlalchemy import update
 
-    with create_session() as session:
-        for task_id, value in values.items():
-            query = update(XComModel).where(XComModel.run_id == run, XComModel.task_id == task_id)
-            session.execute(query.values(value=value))
+    for task_id, value in values.items():
+        of_task = (XComModel.run_id == run, XComModel.task_id == task_id)
+        execute(update(XComModel).where(*of_task).values(value=value))
 
 
 def set_state_of_plan(run: str, state: str, why: str) -> None:
     """As if the plan's task had come no further, and had said why."""
-    from airflow.models.dagrun import DagRun
-    from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import delete, insert, select, update
+    from sqlalchemy import delete
 
-    with create_session() as session:
-        session.execute(delete(XComModel).where(XComModel.run_id == run, XComModel.task_id == "plan"))
-        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == "plan")
-        session.execute(query.values(state=state))
-        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
-        place = {"dag_run_id": number, "dag_id": "build_dataset", "run_id": run, "task_id": "plan", "map_index": -1}
-        session.execute(insert(XComModel), [place | {"key": "why", "value": why}])
+    execute(delete(XComModel).where(XComModel.run_id == run, XComModel.task_id == "plan"))
+    set_state_of_task(run, "plan", -1, state, why)
 
 
 def set_state_of_task(
@@ -197,13 +196,10 @@ def set_state_of_task(
 ) -> None:
     """As if a task of a run had come to this state."""
     from airflow.models.taskinstance import TaskInstance
-    from airflow.utils.session import create_session
     from sqlalchemy import update
 
-    with create_session() as session:
-        query = update(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id == task_id)
-        done = session.execute(query.where(TaskInstance.map_index == map_index).values(state=state))
-        assert done.rowcount == 1  # type: ignore[attr-defined]
+    of_task = (TaskInstance.run_id == run, TaskInstance.task_id == task_id, TaskInstance.map_index == map_index)
+    assert execute(update(TaskInstance).where(*of_task).values(state=state)) == 1
     if why:
         add_xcom(run, task_id, map_index, "why", why, dag_id)
 
@@ -211,42 +207,33 @@ def set_state_of_task(
 def set_state_of_run(run: str, state: str) -> None:
     """As if a run had come to this state."""
     from airflow.models.dagrun import DagRun
-    from airflow.utils.session import create_session
     from sqlalchemy import update
 
-    with create_session() as session:
-        session.execute(update(DagRun).where(DagRun.run_id == run).values(state=state))
+    execute(update(DagRun).where(DagRun.run_id == run).values(state=state))
 
 
 def add_xcom(run: str, task_id: str, map_index: int, key: str, value: Any, dag_id: str = "build_dataset") -> None:
     """As if a task of a run had handed this on."""
     from airflow.models.dagrun import DagRun
     from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
     from sqlalchemy import insert, select
 
-    with create_session() as session:
-        number = session.execute(select(DagRun.id).where(DagRun.run_id == run)).scalar_one()
-        place = {"dag_run_id": number, "dag_id": dag_id, "run_id": run, "task_id": task_id, "map_index": map_index}
-        session.execute(insert(XComModel), [place | {"key": key, "value": value}])
+    number = execute(select(DagRun.id).where(DagRun.run_id == run))
+    place = {"dag_run_id": number, "dag_id": dag_id, "run_id": run, "task_id": task_id, "map_index": map_index}
+    execute(insert(XComModel), place | {"key": key, "value": value})
 
 
 def add_task(run: str, row: dict[str, Any], dag_id: str = "build_dataset") -> None:
     """Another task instance of a run."""
     from airflow.models.taskinstance import TaskInstance
-    from airflow.utils.session import create_session
     from sqlalchemy import insert
 
-    with create_session() as session:
-        session.execute(insert(TaskInstance), [row | {"dag_id": dag_id, "run_id": run}])
+    execute(insert(TaskInstance), row | {"dag_id": dag_id, "run_id": run})
 
 
 def remove_tasks(run: str, *task_ids: str) -> None:
     """As if the run's DAG had no such tasks."""
     from airflow.models.taskinstance import TaskInstance
-    from airflow.utils.session import create_session
     from sqlalchemy import delete
 
-    with create_session() as session:
-        query = delete(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id.in_(task_ids))
-        session.execute(query)
+    execute(delete(TaskInstance).where(TaskInstance.run_id == run, TaskInstance.task_id.in_(task_ids)))

@@ -84,13 +84,14 @@ def test_approval_is_asked_for_by_every_dag_if_the_file_says_so(
     """What a run of build_dataset keeps for its approval is in test_running.py."""
     folder = tmp_path / "datasets"
     folder.mkdir()
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
     monkeypatch.setenv("CORPUSMILL_DATASETS", str(folder))
-    run_dag = dags_below(tmp_path, monkeypatch)
     write_corpus(tmp_path / "source", documents=40)
     listed = {"path": "takedowns.jsonl", "copies": "also"}
     (tmp_path / "takedowns.jsonl").touch()
     (folder / "x.yaml").write_text(yaml.safe_dump(tiny("x", forget=listed, dag={"approve_removal": True})))
     build_dataset(load_config(folder / "x.yaml"), workers=1)
+    run_dag = dags_below(tmp_path, monkeypatch)
     for dag_id, form, approvals in (
         ("reprocess_shard", {"dataset": "x"}, ["approve_removal"]),
         ("forget_documents", {"configuration": "x", "ids": "doc-0"}, ["approve_forgetting", "approve_removal"]),

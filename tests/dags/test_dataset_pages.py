@@ -114,19 +114,37 @@ def test_step_lines_time_left_does_not_depend_on_how_many_receipts_were_read() -
     assert [line.bytes_read for line in lines] == [0, 0, 0, 375]  # no rate of a part of the bytes
 
 
-def test_step_lines_step_that_no_pool_has_a_slot_for_names_the_pool() -> None:
-    """It said "0 of 4" and no reason."""
-    waiting = [replace(task("tokenize", index, "scheduled", started=None), pool="ram_gib") for index in range(4)]
-    assert lines_by_name(waiting, of_tasks({}), 4)["tokenize"].doing == "4 waiting for slots of the pool ram_gib"
-    tasks = [*waiting, task("tokenize", 4, "running")]
-    assert lines_by_name(tasks, of_tasks({}), 5)["tokenize"].doing == "1 running"
+WITHOUT_A_SLOT = [("tokenize", index, "scheduled") for index in range(4)]
+UNMAPPED = ("shuffle.budget", "shuffle.gather")  # of two parts and more, the budget's task is always one
 
 
-def test_step_lines_mapped_task_without_instances_counts_one_for_each_part() -> None:
-    tasks = [task("shuffle.budget", -1, "waiting"), task("shuffle.gather", -1, "waiting")]
-    assert lines_by_name(tasks, of_tasks({}), 3)["shuffle"].total == 4  # the budget's task is always one
-    stopped = [replace(item, state="upstream_failed") for item in tasks]
-    assert lines_by_name(stopped, of_tasks({}), 3)["shuffle"].doing == "4 not begun"
+@pytest.mark.parametrize(
+    ("step", "tasks", "parts", "is_over", "word", "done", "doing"),
+    [
+        # It said "0 of 4" and no reason.
+        ("tokenize", WITHOUT_A_SLOT, 4, False, "waiting", "0 of 4", "4 waiting for slots of the pool ram_gib"),
+        ("tokenize", [*WITHOUT_A_SLOT, ("tokenize", 4, "running")], 5, False, "running", "0 of 5", "1 running"),
+        ("shuffle", [(name, -1, "waiting") for name in UNMAPPED], 3, False, "waiting", "0 of 4", ""),
+        ("shuffle", [(name, -1, "upstream_failed") for name in UNMAPPED], 3, False, "stopped", "0 of 4", "4 not begun"),
+        ("tokenize", [("tokenize", -1, "skipped")], 2, False, "skipped", "0 of 0", "skipped in Airflow"),
+        ("report", [("index.index", 0, "failed"), ("report", -1, "upstream_failed")], 1, True, "stopped", "0 of 1",
+         "not begun"),
+        ("tokenize", [("tokenize", 0, "success"), ("tokenize", 1, "failed")], 2, True, "failed", "1 of 2", "1 failed"),
+        # A run that somebody marked as failed showed steps at work, and seconds that went on.
+        ("tokenize", [("tokenize", 0, "success"), ("tokenize", 1, "waiting")], 2, False, "running", "1 of 2", ""),
+        ("tokenize", [("tokenize", 0, "success"), ("tokenize", 1, "waiting")], 2, True, "stopped", "1 of 2", ""),
+        ("tokenize", [("tokenize", 0, "up_for_reschedule")], 1, False, "waiting", "0 of 1", "waiting for another run"),
+        ("export", [("export.megatron", 0, "running"), ("export.numpy", -1, "skipped"),
+                    ("export.webdataset", -1, "waiting")], 1, False, "running", "0 of 1", "running"),
+    ],
+)  # fmt: skip
+def test_step_lines_say_how_far_a_step_is_and_what_it_does(
+    step: str, tasks: list[tuple[str, int, str]], parts: int, is_over: bool, word: str, done: str, doing: str
+) -> None:
+    made = [replace(task(*values), pool="ram_gib") for values in tasks]
+    config = settings() if step == "export" else None
+    line = lines_by_name(made, of_tasks({}), parts, config, is_over=is_over)[step]
+    assert (line.word, f"{line.done} of {line.total}", line.doing) == (word, done, doing)
 
 
 def test_step_lines_step_of_one_part_counts_only_the_task_that_does_all_of_it() -> None:
@@ -148,41 +166,6 @@ def test_step_lines_step_that_is_not_needed_says_why_before_and_after_it_is_skip
         assert "deduplication is off" in line.doing
     assert lines_by_name([], of_tasks({}), 2, without)["find_ranges"].word == "skipped"  # a DAG without its tasks
     assert "find_ranges" not in lines_by_name([], of_tasks({}), 2, settings())
-
-
-def test_step_lines_step_that_somebody_skipped_does_not_say_that_it_is_not_needed() -> None:
-    line = lines_by_name([task("tokenize", -1, "skipped")], of_tasks({}), 2, settings())["tokenize"]
-    assert (line.word, line.doing) == ("skipped", "skipped in Airflow")
-
-
-def test_step_lines_format_that_the_configuration_does_not_ask_for_is_not_counted() -> None:
-    tasks = [task("export.megatron", 0, "running"), task("export.numpy", -1, "skipped")]
-    tasks.append(task("export.webdataset", -1, "waiting"))
-    assert lines_by_name(tasks, of_tasks({}), 1, settings())["export"].total == 1
-
-
-def test_step_lines_step_behind_a_failed_one_has_not_failed_itself() -> None:
-    tasks = [task("index.index", 0, "failed"), task("report", -1, "upstream_failed")]
-    lines = lines_by_name(tasks, of_tasks({}), 1, is_over=True)
-    assert [(line.word, line.doing) for line in lines.values()] == [("failed", "failed"), ("stopped", "not begun")]
-
-
-def test_step_lines_one_of_two_parts_failed_is_a_failed_step_that_counts_the_other() -> None:
-    tasks = [task("tokenize", 0, "success"), task("tokenize", 1, "failed")]
-    line = lines_by_name(tasks, of_tasks({("tokenize", 0): [receipt_facts(5)]}), 2, is_over=True)["tokenize"]
-    assert (line.word, line.done, line.total, line.doing) == ("failed", 1, 2, "1 failed")
-
-
-def test_step_lines_step_of_a_run_that_is_over_does_not_run() -> None:
-    """A run that somebody marked as failed showed steps at work, and seconds that went on."""
-    tasks = [task("tokenize", 0, "success"), task("tokenize", 1, "waiting")]
-    assert lines_by_name(tasks, of_tasks({}), 2)["tokenize"].word == "running"
-    assert lines_by_name(tasks, of_tasks({}), 2, is_over=True)["tokenize"].word == "stopped"
-
-
-def test_step_lines_task_that_waits_for_another_run_says_so() -> None:
-    line = lines_by_name([task("tokenize", 0, "up_for_reschedule")], of_tasks({}), 1)["tokenize"]
-    assert (line.word, line.doing) == ("waiting", "waiting for another run")
 
 
 def test_step_lines_task_at_work_shows_how_many_shards_it_has_done() -> None:

@@ -139,29 +139,6 @@ def test_words_name_the_folder_that_is_in_use(
     assert named_folder(tmp_path / "dags" / "datasets") == "dags/datasets"
 
 
-def test_dates_of_a_schedule_are_as_the_documentation_says(parse: Callable[..., Any]) -> None:
-    """docs/airflow.md: the last day of a backfill, and the first run without catchup."""
-    import pendulum
-    from airflow.timetables.base import TimeRestriction
-    from airflow.timetables.trigger import CronTriggerTimetable
-
-    # Airflow also runs a date at once that passed less than a tenth of the interval ago: this one is half a day away.
-    hour = (pendulum.now("UTC").hour + 12) % 24
-    dag = parse(web=named("web", f'\ndag: {{schedule: "30 {hour} * * *", start: 2026-01-05}}\n')).dags["dataset__web"]
-    timetable = CronTriggerTimetable(dag.timetable.expression, timezone="UTC")
-    backfill = TimeRestriction(pendulum.datetime(2026, 3, 1), pendulum.datetime(2026, 3, 2), catchup=True)
-    first = timetable.next_dagrun_info(last_automated_data_interval=None, restriction=backfill)
-    assert first
-    assert str(first.logical_date) == f"2026-03-01 {hour:02d}:30:00+00:00"
-    assert timetable.next_dagrun_info(last_automated_data_interval=first.data_interval, restriction=backfill) is None
-    for start, is_at_once in ((dag.start_date, True), (None, False)):
-        scheduled = timetable.next_dagrun_info(
-            last_automated_data_interval=None, restriction=TimeRestriction(start, None, catchup=dag.catchup)
-        )
-        assert scheduled
-        assert (scheduled.logical_date < pendulum.now("UTC")) is is_at_once
-
-
 def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., Any]) -> None:
     bag = parse(first=named("first"), second=named("second", "\ndag: {after: [first]}\n"))
     assert bag.import_errors == {}
@@ -174,18 +151,13 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
     ("text", "message"),
     [
         (DEMO.replace("minimum_bytes: 200", "minimum_bites: 200"), ["minimum_bites", "did you mean minimum_bytes"]),
-        (DEMO.replace("mode: remove", "mode: delete"), ["dedup.mode", "'delete'"]),
         (DEMO, ["the file does not have the dataset's name", "name: bad"]),
         (named("bad", "\ndag: {schedule: sometimes}\n"), ["dag.schedule", "five cron fields"]),
-        (named("bad", "\ndag: {schedule: '99 * * * *'}\n"), ["dag.schedule", "not a schedule"]),
         (named("bad", "\ndag: {catchup: true}\n"), ["needs schedule and start"]),
-        (named("bad", "\ndag: {deadline: soon}\n"), ["dag.deadline", "30m, 12h, 2d"]),
         (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such step", "tokenize"]),
         (named("bad", "\ndag: {schedule: '0 0 30 2 *'}\n"), ["Airflow refuses the section dag", "BadDate"]),
         (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after contains the dataset itself"]),
-        (named("bad", "\ndag: {start: 2026-02-30}\n"), ["dag.start"]),
         (named("bad", "\ndag: {deadline: 99999999999d}\n"), ["dag.deadline"]),
-        (DEMO.replace("memory: 128MiB", "memory: 99999999999999999999999TiB"), ["dedup.memory"]),
         ("name: [", ["not valid YAML"]),
         ("!!python/object/apply:os.system ['true']", ["not valid YAML"]),
     ],
@@ -342,18 +314,6 @@ def test_run_builds_the_configuration_to_the_last_key(
     planned = open_build(receipt).config
     file = load_config(tmp_path / "datasets" / "oscar.yaml")
     assert planned.model_copy(update={"lock": None}) == file.model_copy(update={"dag": None})
-
-
-def test_memory_pool_and_heavy_queue_bound_the_stages_that_take_memory(
-    parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CORPUSMILL_MEMORY_POOL", "ram_gib")
-    monkeypatch.setenv("CORPUSMILL_HEAVY_QUEUE", "ram_heavy")
-    text = named("oscar").replace("memory: 128MiB", "memory: 5000MiB")
-    dag = parse(oscar=text).dags["dataset__oscar"]
-    match, tokenize = dag.get_task("find_ranges.match"), dag.get_task("tokenize")
-    assert (match.pool, match.pool_slots, match.queue) == ("ram_gib", 5, "ram_heavy")
-    assert (tokenize.pool, tokenize.queue) == ("default_pool", "default")
 
 
 def test_plan_refuses_memory_that_the_pool_does_not_have_whatever_the_form_says(

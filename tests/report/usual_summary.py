@@ -66,36 +66,39 @@ def mixture(stretches: int, files: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in rows)
 
 
-def stage(
-    name: str,
-    units: int,
-    unit: str,
-    seconds: tuple[float, float],
-    timed_bytes: int,
-    peak_rss_bytes: int,
-    *,
-    documents: Flow | None = None,
-    text_bytes: Flow | None = None,
-    tokens: Flow | None = None,
-    on_trunk: bool = True,
-    reused: int = 0,
-) -> StageSummary:
-    """A finished stage; `seconds` of work and on the clock."""
-    return StageSummary(
-        stage=name,
-        step=STEP_OF.get(name, name),
-        unit=unit,
-        units_total=units,
-        units_done=units,
-        units_reused=reused,
-        documents=documents,
-        text_bytes=text_bytes,
-        tokens=tokens,
-        seconds=seconds[0],
-        wall_seconds=seconds[1],
-        timed_bytes=timed_bytes,
-        peak_rss_bytes=peak_rss_bytes,
-        on_trunk=on_trunk,
+# name, units of a kind, seconds of work and on the clock, largest memory, units reused
+STAGES = (
+    ("download", 19, "shard", 21.2, 11.1, 61_000_000, 17),
+    ("index", 19, "shard", 38.77, 20.4, 412_000_000, 17),
+    ("match", 16, "partition", 49.4, 25.8, 1_190_000_000, 0),
+    ("find_ranges", 19, "shard", 6.1, 3.3, 210_000_000, 0),
+    ("writeback", 19, "shard", 31.0, 16.2, 380_000_000, 0),
+    ("tokenize", 19, "shard", 38.2, 20.1, 690_000_000, 0),
+    ("scatter", 19, "shard", 7.7, 4.1, 300_000_000, 0),
+    ("gather", 16, "cell", 6.9, 3.7, 280_000_000, 0),
+    ("export", 62, "part", 9.3, 5.0, 150_000_000, 0),
+    ("upload", 62, "part", 12.5, 7.7, 90_000_000, 0),
+)
+
+
+def finished_stages(timed_bytes: dict[str, int], flows: dict[str, dict[str, Flow]]) -> tuple[StageSummary, ...]:
+    """All of STAGES, with the bytes processed and what flows through each."""
+    return tuple(
+        StageSummary(
+            stage=name,
+            step=STEP_OF.get(name, name),
+            unit=unit,
+            units_total=units,
+            units_done=units,
+            units_reused=reused,
+            **flows.get(name, {}),
+            seconds=seconds,
+            wall_seconds=wall_seconds,
+            timed_bytes=timed_bytes[name],
+            peak_rss_bytes=peak_rss_bytes,
+            on_trunk=name not in {"match", "writeback"},
+        )
+        for name, units, unit, seconds, wall_seconds, peak_rss_bytes, reused in STAGES
     )
 
 
@@ -115,6 +118,28 @@ def usual() -> BuildSummary:
     slots = contexts * 2049
     tokens = slots - special - pad
     megatron_tokens = tokens + special
+    indexed = text - 48_112_004
+    kept = Flow(into=indexed - removed, out=indexed - removed)
+    rejected = {"empty": empty, "too long": too_long, "not UTF-8": not_utf8}
+    flows = {
+        "index": {
+            "documents": Flow(into=documents, out=kept_documents, lost=rejected),
+            "text_bytes": Flow(into=text, out=indexed, lost={"rejected": text - indexed}),
+        },
+        "find_ranges": {"text_bytes": Flow(into=indexed, out=indexed - removed, lost={"duplicates": removed})},
+        "writeback": {"documents": Flow(into=kept_documents, out=kept_documents), "text_bytes": kept},
+        "tokenize": {
+            "documents": Flow(into=kept_documents, out=special, lost={"emptied by deduplication": emptied}),
+            "text_bytes": kept,
+            "tokens": Flow(into=tokens, out=tokens),
+        },
+        "scatter": {"tokens": Flow(into=tokens, out=slots, gained={"end of text": special, "padding": pad})},
+        "gather": {"tokens": Flow(into=slots, out=slots)},
+        "export": {"tokens": Flow(into=slots, out=slots)},
+    }
+    timed_bytes = {"download": 1_402_118_220, **dict.fromkeys(("index", "match", "find_ranges", "writeback"), text)}
+    timed_bytes |= {"tokenize": text - removed, **dict.fromkeys(("scatter", "gather", "export"), 4 * slots)}
+    timed_bytes["upload"] = 8 * slots
     return BuildSummary(
         dataset="web-en",
         plan=PLAN,
@@ -123,75 +148,12 @@ def usual() -> BuildSummary:
         source_files=48,
         source_bytes=1_402_118_220,
         titles={name: step.title for name, step in STEPS.items()},
-        stages=(
-            stage("download", 19, "shard", (21.2, 11.1), 1_402_118_220, 61_000_000, reused=17),
-            stage(
-                "index",
-                19,
-                "shard",
-                (38.77, 20.4),
-                text,
-                412_000_000,
-                documents=Flow(
-                    into=documents,
-                    out=kept_documents,
-                    lost={"empty": empty, "too long": too_long, "not UTF-8": not_utf8},
-                ),
-                text_bytes=Flow(into=text, out=text - 48_112_004, lost={"rejected": 48_112_004}),
-                reused=17,
-            ),
-            stage("match", 16, "partition", (49.4, 25.8), text, 1_190_000_000, on_trunk=False),
-            stage(
-                "find_ranges",
-                19,
-                "shard",
-                (6.1, 3.3),
-                text,
-                210_000_000,
-                text_bytes=Flow(into=text - 48_112_004, out=text - 48_112_004 - removed, lost={"duplicates": removed}),
-            ),
-            stage(
-                "writeback",
-                19,
-                "shard",
-                (31.0, 16.2),
-                text,
-                380_000_000,
-                documents=Flow(into=kept_documents, out=kept_documents),
-                text_bytes=Flow(into=text - 48_112_004 - removed, out=text - 48_112_004 - removed),
-                on_trunk=False,
-            ),
-            stage(
-                "tokenize",
-                19,
-                "shard",
-                (38.2, 20.1),
-                text - removed,
-                690_000_000,
-                documents=Flow(
-                    into=kept_documents, out=kept_documents - emptied, lost={"emptied by deduplication": emptied}
-                ),
-                text_bytes=Flow(into=text - 48_112_004 - removed, out=text - 48_112_004 - removed),
-                tokens=Flow(into=tokens, out=tokens),
-            ),
-            stage(
-                "scatter",
-                19,
-                "shard",
-                (7.7, 4.1),
-                4 * slots,
-                300_000_000,
-                tokens=Flow(into=tokens, out=slots, gained={"end of text": special, "padding": pad}),
-            ),
-            stage("gather", 16, "cell", (6.9, 3.7), 4 * slots, 280_000_000, tokens=Flow(into=slots, out=slots)),
-            stage("export", 62, "part", (9.3, 5.0), 4 * slots, 150_000_000, tokens=Flow(into=slots, out=slots)),
-            stage("upload", 62, "part", (12.5, 7.7), 8 * slots, 90_000_000),
-        ),
+        stages=finished_stages(timed_bytes, flows),
         duplicates=DuplicateSummary(
             mode="remove",
             minimum_bytes=500,
             ranges=ranges,
-            text_bytes=text - 48_112_004,
+            text_bytes=indexed,
             documents=kept_documents,
             documents_touched=214_006,
             documents_emptied=emptied,
@@ -324,8 +286,8 @@ def usual() -> BuildSummary:
             ),
             BalanceCheck(
                 name="find_ranges: text bytes",
-                left=(("in", text - 48_112_004),),
-                right=(("out", text - 48_112_004 - removed), ("removed", removed)),
+                left=(("in", indexed),),
+                right=(("out", indexed - removed), ("removed", removed)),
             ),
             BalanceCheck(
                 name="match: windows", left=(("sum over partitions", 391_004_122),), right=(("union", 391_004_122),)

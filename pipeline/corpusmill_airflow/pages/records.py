@@ -137,15 +137,19 @@ def _place(task: Task) -> tuple[int, int, str, int]:
     return number, NAMES.get(task.task_id, 0), task.task_id, task.map_index
 
 
+def _xcoms(session: Session, run: Run, key: str, *of_task: Any) -> list[Any]:
+    """(task, map index, value) of what a run's tasks handed on under a key; `of_task`: further conditions."""
+    query = select(XComModel.task_id, XComModel.map_index, XComModel.value)
+    of_run = (XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == key)
+    return list(session.execute(query.where(*of_run, *of_task)))
+
+
 def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
     """(task, map index) -> the receipt paths that it returned; str, not Path, because a run has thousands of them. None
     are those of a part that had nothing to do.
     """
-    query = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
-        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == "return_value"
-    )
     receipts = {}
-    for task_id, map_index, value in session.execute(query):
+    for task_id, map_index, value in _xcoms(session, run, "return_value"):
         paths = receipt_paths(value)
         if paths or value == []:
             receipts[task_id, map_index] = [str(path_of(path)) for path in paths]
@@ -154,14 +158,8 @@ def handed_on(session: Session, run: Run) -> dict[tuple[str, int], list[str]]:
 
 def parts_of(session: Session, run: Run) -> int:
     """How many parts the steps of a run have; 0 before it has a plan, and if an older version planned it."""
-    query = select(XComModel.value).where(
-        XComModel.dag_id == run.dag_id,
-        XComModel.run_id == run.run_id,
-        XComModel.task_id == PLAN,
-        XComModel.key == "return_value",
-    )
-    value = session.execute(query).scalar()
-    return len(value) if isinstance(value, list) else 0
+    values = [value for *_, value in _xcoms(session, run, "return_value", XComModel.task_id == PLAN)]
+    return len(values[0]) if values and isinstance(values[0], list) else 0
 
 
 def estimate_of(session: Session, run: Run) -> dict[str, Any] | None:
@@ -182,10 +180,7 @@ def why_not(session: Session, run: Run) -> str:
 
 def reasons(session: Session, run: Run) -> dict[tuple[str, int], str]:
     """(task, map index) -> why it stopped, in words."""
-    query = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
-        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == WHY
-    )
-    return {(task_id, map_index): str(value) for task_id, map_index, value in session.execute(query)}
+    return {(task_id, map_index): str(value) for task_id, map_index, value in _xcoms(session, run, WHY)}
 
 
 def unchanged(session: Session, run: Run) -> Path | None:
@@ -195,10 +190,7 @@ def unchanged(session: Session, run: Run) -> Path | None:
 
 
 def _xcom(session: Session, run: Run, key: str) -> Any:
-    query = select(XComModel.value).where(
-        XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id, XComModel.key == key
-    )
-    return session.execute(query).scalar()
+    return next((value for *_, value in _xcoms(session, run, key)), None)
 
 
 def receipts_by_run(session: Session, dag_ids: set[str], task_id: str, limit: int) -> dict[tuple[str, str], Path]:
