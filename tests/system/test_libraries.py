@@ -85,6 +85,7 @@ from pathlib import Path
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.graph import GRAPH
 
+owners = packages_distributions()
 for stage in list(GRAPH.names):
     child = os.fork()  # a fresh one for each stage: what one imports must not count for the next
     if not child:
@@ -92,7 +93,6 @@ for stage in list(GRAPH.names):
         for unit in build.units(stage):
             build.run(stage, unit)
         roots = {name.partition(".")[0] for name in sys.modules}
-        owners = packages_distributions()
         print(json.dumps([stage, sorted({one for root in roots for one in owners.get(root, [])})]), flush=True)
         os._exit(0)
     if os.waitpid(child, 0)[1]:

@@ -72,27 +72,6 @@ def test_build_from_bucket_to_bucket_and_folder_holds_the_same_bytes(tmp_path, s
     )
 
 
-def test_build_second_upload_sends_nothing_again_and_removes_killed_ones(tmp_path, s3_endpoint, client) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    upload_corpus(client, tmp_path / "corpus")
-    config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
-    build_dataset(config, workers=1)
-    client.create_multipart_upload(Bucket="ready", Key="datasets/tiny/000000000000/numpy/killed.npy")
-    built = open_build(build_dataset(config, workers=1))
-    assert not client.list_multipart_uploads(Bucket="ready").get("Uploads")
-    assert built.receipt("upload", "00000").traffic["files_sent"] == 0
-    assert built.receipt("upload", "00000").counts["files"] > 10
-
-
-def test_build_object_overwritten_after_the_plan_is_refused_by_name(tmp_path, s3_endpoint, client) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    upload_corpus(client, tmp_path / "corpus")
-    planned = open_build(plan_dataset(check_config(s3_configuration(tmp_path, s3_endpoint), where="test")))
-    client.put_object(Bucket="raw", Key="dump/a1.jsonl", Body=b'{"text": "other"}\n')
-    with raises("source.changed_since_planned", "s3://raw/dump/a1.jsonl"):
-        planned.run("download", "00000")
-
-
 def test_build_local_copy_with_one_other_byte_is_fetched_anew(tmp_path, s3_endpoint, client, caplog) -> None:
     write_corpus(tmp_path / "corpus", documents=24)
     upload_corpus(client, tmp_path / "corpus")
@@ -111,18 +90,9 @@ def test_build_local_copy_with_one_other_byte_is_fetched_anew(tmp_path, s3_endpo
     assert copy.read_bytes() == bytes(content)  # fetched anew
 
 
-def test_build_foreign_object_among_the_outputs_is_refused(tmp_path, s3_endpoint, client) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    upload_corpus(client, tmp_path / "corpus")
-    config = check_config(s3_configuration(tmp_path, s3_endpoint), where="test")
-    build_dataset(config, workers=1)
-    version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())["version"]
-    client.put_object(Bucket="ready", Key=f"datasets/tiny/{version}/megatron/stale.bin", Body=b"x")
-    with raises("destination.delivery_differs", "megatron/stale.bin"):
-        build_dataset(config, workers=1)
-
-
-def test_build_bucket_copies_the_token_file_itself_and_repairs_the_folder(tmp_path, s3_endpoint, client) -> None:
+def test_build_bucket_copies_the_token_file_itself_repairs_the_folder_and_gets_nothing_twice(
+    tmp_path, s3_endpoint, client
+) -> None:
     from corpusmill.inspect.datasets.repair import compare_copies, repair_copies
 
     write_corpus(tmp_path / "corpus", documents=24)
@@ -148,6 +118,15 @@ def test_build_bucket_copies_the_token_file_itself_and_repairs_the_folder(tmp_pa
     assert files[0].read_bytes() == whole
     again = compare_copies(folder, bucket, second_endpoint_url=s3_endpoint)
     assert (again.wrong_first, again.wrong_second) == ((), ())
+
+    client.create_multipart_upload(Bucket="ready", Key="datasets/tiny/000000000000/numpy/killed.npy")
+    built = open_build(build_dataset(config, workers=1))
+    assert not client.list_multipart_uploads(Bucket="ready").get("Uploads")
+    assert built.receipt("upload", "00000").traffic["files_sent"] == 0
+    assert built.receipt("upload", "00000").counts["files"] > 10
+    client.put_object(Bucket="ready", Key=f"datasets/tiny/{version}/megatron/stale.bin", Body=b"x")
+    with raises("destination.delivery_differs", "megatron/stale.bin"):
+        build_dataset(config, workers=1)
 
 
 def test_old_version_goes_from_bucket_and_folder_and_the_new_one_stays_whole(tmp_path, s3_endpoint, client) -> None:
