@@ -115,7 +115,7 @@ class Asked:
             )
         for number, answer in enumerate(given):
             if answer is not None and answer is not True:
-                self._ask(answers, number, batch, partial(_same, answer))
+                self._ask(answers, number, batch, partial(given.__getitem__, number))
 
     def _ask_singly(self, batch: Batch, answers: Answers) -> None:
         """Ask again, one document at a time, so that the error names the document on which the step failed."""
@@ -218,10 +218,6 @@ class Asked:
         if document:
             error.file, error.line, error.id = document.file, document.line, document.id
         return error
-
-
-def _same(answer: object) -> object:
-    return answer
 
 
 def _edited(text: bytes, kept: Keep) -> bytes:

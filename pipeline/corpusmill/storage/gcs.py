@@ -156,8 +156,10 @@ class GcsStore(RemoteStore):
         if source.stat().st_size <= PART_BYTES:
             self._upload(name, source.read_bytes(), sha256)
         else:
+            key = self._key(name)
             try:
-                self._upload_in_parts(name, source, sha256)
+                abort_unfinished(self, key, lambda other: other == key)  # of killed uploads; an error aborts its own
+                send_in_parts(self, source, self._new_blob(name, sha256))
             except PermanentError:
                 # The answer may have been lost: then the upload is complete and gone, and only the object shows it.
                 if self._refused(name, sha256, computed["crc32c"]):
@@ -211,12 +213,6 @@ class GcsStore(RemoteStore):
     def _upload(self, name: str, content: bytes, sha256: str) -> None:
         self.call("write", self._location(name), lambda: put(self._new_blob(name, sha256), content))
         self.traffic.add(bytes_sent=len(content))
-
-    def _upload_in_parts(self, name: str, source: Path, sha256: str) -> None:
-        """An error aborts the upload; after kill -9 the next upload does. Unfinished ones are invisible."""
-        key = self._key(name)
-        abort_unfinished(self, key, lambda other: other == key)
-        send_in_parts(self, source, self._new_blob(name, sha256))
 
     def _require_arrived(self, name: str, sha256: str, crc32c: str) -> None:
         if refused := self._refused(name, sha256, crc32c):

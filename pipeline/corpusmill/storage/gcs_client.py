@@ -99,8 +99,8 @@ def send_in_parts(store: GcsStore, source: Path, blob: Any) -> None:
 def unfinished(store: GcsStore, prefix: str) -> list[Unfinished]:
     """Every unfinished upload in parts of keys that begin with `prefix`."""
 
-    def page(behind: dict[str, str]) -> tuple[list[Unfinished], dict[str, str] | None]:
-        query = urlencode({"prefix": prefix, **behind}, quote_via=quote, safe="")
+    def page(behind: dict[str, str] | None) -> tuple[list[Unfinished], dict[str, str] | None]:
+        query = urlencode({"prefix": prefix, **(behind or {})}, quote_via=quote, safe="")
         answer = ElementTree.fromstring(_request(store, "GET", f"?uploads&{query}").content)  # noqa: S314 - the store is trusted with the data
         rows = [_unfinished(upload) for upload in answer.iterfind("{*}Upload")]
         if (answer.findtext("{*}IsTruncated") or "false") == "false":
@@ -108,12 +108,8 @@ def unfinished(store: GcsStore, prefix: str) -> list[Unfinished]:
         more = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
         return rows, {key: _text(answer, marker) for key, marker in more.items()}
 
-    uploads: list[Unfinished] = []
-    behind: dict[str, str] | None = {}
-    while behind is not None:
-        rows, behind = store.call("list uploads of", f"gs://{store.bucket}/{prefix}", partial(page, behind))
-        uploads += [upload for upload in rows if upload.key.startswith(prefix)]
-    return uploads
+    rows = store.rows("list uploads of", f"gs://{store.bucket}/{prefix}", page)
+    return [upload for upload in rows if upload.key.startswith(prefix)]
 
 
 def abort_unfinished(store: GcsStore, prefix: str, is_left: Callable[[str], bool]) -> int:

@@ -158,13 +158,7 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
     files: Iterable[StoredFile]
     is_folder = False
     if "://" in path:
-        pattern = _remote_pattern(path)
-        if listed := _one_object(path, endpoint_url):
-            files = [listed]
-        elif pattern:
-            files = _matching(*pattern, endpoint_url)
-        else:
-            files, is_folder = _below(path, endpoint_url), True
+        files, is_folder = _remote_files(path, endpoint_url)
     elif is_glob(path):
         files = _local_files(*split_glob(path))
     elif Path(path).is_dir():
@@ -185,50 +179,30 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
     return _accepted(path, files, (*endings, *named) if path.endswith(named) and not is_folder else endings)
 
 
-def _parts(path: str) -> tuple[list[str], int]:
-    """(parts of a location behind its scheme, how many of them name the bucket or the hub's repository)."""
-    scheme, _, rest = path.partition("://")
+def _remote_files(location: str, endpoint_url: str | None) -> tuple[Iterable[StoredFile], bool]:
+    """(files of a location, whether it is a folder): the object of exactly that key, those that match a glob, or all
+    below a prefix. Names are relative to the part of a glob that is fixed, below which all are listed.
+    """
+    scheme, _, rest = location.partition("://")
     parts = rest.rstrip("/").split("/")
-    safe_relative_name("/".join(parts), where=path)  # refuses empty parts, . and ..
-    return parts, 3 if scheme == "hf" else 1
-
-
-def _one_object(path: str, endpoint_url: str | None) -> StoredFile | None:
-    """The object of exactly that key, if the location can name one and it exists."""
-    parts, root = _parts(path)
-    if path.endswith("/") or len(parts) <= root:
-        return None
-    store, name = open_location(path, endpoint_url=endpoint_url)
-    return store.stat(name)
-
-
-def _below(folder: str, endpoint_url: str | None) -> Iterator[StoredFile]:
-    """All files below a prefix."""
-    return open_store(folder, endpoint_url=endpoint_url).iter_files()
-
-
-def _remote_pattern(location: str) -> tuple[str, list[str]] | None:
-    """(location before the first part with a wildcard, that part and the rest) of a glob; None for others."""
-    parts, root = _parts(location)
+    safe_relative_name("/".join(parts), where=location)  # refuses empty parts, . and ..
+    root = 3 if scheme == "hf" else 1  # how many parts name the bucket or the hub's repository
     fixed = next((position for position, part in enumerate(parts) if GLOB.search(part)), None)
-    scheme = location.partition("://")[0]
-    if fixed is None:
-        return None
-    if fixed < root:
+    if fixed is not None and fixed < root:
         raise SourceError(
             "source.wildcard_in_bucket: the name of a bucket or of a hub's dataset cannot hold wildcards",
             where=location,
             expected="hf://datasets/owner/name/*.jsonl" if scheme == "hf" else f"{scheme}://bucket/prefix/*.jsonl",
             next_step="list one source for each of them",
         )
-    return f"{scheme}://{'/'.join(parts[:fixed])}", parts[fixed:]
-
-
-def _matching(folder: str, pattern: list[str], endpoint_url: str | None) -> Iterator[StoredFile]:
-    """Objects that match a glob; names are relative to its fixed part, below which all are listed."""
-    for file in open_store(folder, endpoint_url=endpoint_url).iter_files():
-        if glob_matches(file.name.split("/"), pattern):
-            yield file
+    if not location.endswith("/") and len(parts) > root:
+        store, name = open_location(location, endpoint_url=endpoint_url)
+        if listed := store.stat(name):
+            return [listed], False
+    if fixed is None:
+        return open_store(location, endpoint_url=endpoint_url).iter_files(), True
+    folder = open_store(f"{scheme}://{'/'.join(parts[:fixed])}", endpoint_url=endpoint_url)
+    return (file for file in folder.iter_files() if glob_matches(file.name.split("/"), parts[fixed:])), False
 
 
 def is_glob(path: str) -> bool:

@@ -148,16 +148,8 @@ def may_match_below(folder: Sequence[str], pattern: Sequence[str]) -> bool:
 COPY_BYTES = 8 << 20
 IN_KERNEL_BYTES = 1 << 30
 IN_THE_WAY = {
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.ENOTEMPTY,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.ENOENT,
+    *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
 }
 NOT_IN_KERNEL = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 """Errors of copy_file_range between file systems that it cannot copy between, and in kernels and sandboxes without it.

@@ -23,6 +23,7 @@ from corpusmill.storage.locations import StoredFile, natural_order
 from corpusmill.storage.retries import ReadRange, Traffic, listed_twice, read_twice, retried
 
 T = TypeVar("T")
+Token = TypeVar("Token")
 
 WINDOW_BYTES = 8 << 20
 LEAST_BYTES_PER_SECOND, PATIENCE_SECONDS = 64 << 10, 30.0  # of one connection of several
@@ -125,10 +126,16 @@ class RemoteStore:
         return listed_twice(self._listed, self.folder)
 
     def _listed(self) -> Iterator[StoredFile]:
-        token: str | None = None
+        return self.rows("list", self.folder, self._page)
+
+    def rows(self, verb: str, where: str, page: Callable[[Token | None], tuple[list[T], Token | None]]) -> Iterator[T]:
+        """The rows of a listing. `page` gives those of the page of a token, of the first without one, and the token of
+        the next.
+        """
+        token: Token | None = None
         while True:
-            files, token = self.call("list", self.folder, partial(self._page, token))
-            yield from files
+            rows, token = self.call(verb, where, partial(page, token))
+            yield from rows
             if token is None:
                 return
 

@@ -86,7 +86,9 @@ class S3Store(RemoteStore):
                 etag = etag_value(got["ETag"])
             except self.client.exceptions.ClientError as error:
                 if error.response["Error"]["Code"] in {"416", "InvalidRange", *ABSENT}:
-                    raise changed_since_planned(self.location(name), identity, self._identity_now(name)) from error
+                    there = self.stat(name)
+                    now = there.identity if there else None
+                    raise changed_since_planned(self.location(name), identity, now) from error
                 raise
             if etag != planned:
                 raise changed_since_planned(self.location(name), identity, f"ETag {etag}")
@@ -254,10 +256,6 @@ class S3Store(RemoteStore):
             return there
 
         return self.call("look up", self.location(name), head)
-
-    def _identity_now(self, name: str) -> str | None:
-        there = self.stat(name)
-        return there.identity if there else None
 
     def _stored(self, name: str, size_bytes: int, etag: str) -> StoredFile:
         return StoredFile(

@@ -18,7 +18,6 @@ import logging
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -265,12 +264,10 @@ class Unfinished(NamedTuple):
 
 def unfinished(store: S3Store, prefix: str) -> list[Unfinished]:
     """Every unfinished upload of keys that begin with `prefix`."""
-    behind: dict[str, str] | None = {}
-    uploads: list[Unfinished] = []
 
-    def page(behind: dict[str, str]) -> tuple[list[Unfinished], dict[str, str] | None]:
+    def page(behind: dict[str, str] | None) -> tuple[list[Unfinished], dict[str, str] | None]:
         try:
-            answer = store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix, **behind)
+            answer = store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix, **(behind or {}))
         except store.client.exceptions.ClientError as error:
             if error.response["Error"]["Code"] == "NoSuchUpload":  # rclone's answer if there are none
                 return [], None
@@ -281,10 +278,8 @@ def unfinished(store: S3Store, prefix: str) -> list[Unfinished]:
         more = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         return rows, {key: answer[marker] for key, marker in more.items()} if answer.get("IsTruncated") else None
 
-    while behind is not None:
-        rows, behind = store.call("list uploads of", f"s3://{store.bucket}/{prefix}", partial(page, behind))
-        uploads += [row for row in rows if row.key.startswith(prefix)]
-    return uploads
+    rows = store.rows("list uploads of", f"s3://{store.bucket}/{prefix}", page)
+    return [row for row in rows if row.key.startswith(prefix)]
 
 
 def abort_unfinished(store: S3Store, prefix: str, *, keep: str) -> int:
@@ -319,21 +314,18 @@ def _good_parts(store: S3Store, named: dict[str, Any], content: Any, parts: rang
     """ETags of an upload's parts by number if each is the md5 of ours; empty if one differs, or is beyond our parts."""
     where = f"s3://{named['Bucket']}/{named['Key']}"
     good: dict[int, str] = {}
-    marker: int | None = 0
 
-    def page(behind: int) -> tuple[list[tuple[int, str]], int | None]:
+    def page(behind: int | None) -> tuple[list[tuple[int, str]], int | None]:
         answer = store.client.list_parts(**named, **({"PartNumberMarker": behind} if behind else {}))
         rows = [(row["PartNumber"], row["ETag"]) for row in answer.get("Parts") or []]
         return rows, answer["NextPartNumberMarker"] if answer.get("IsTruncated") else None
 
-    while marker is not None:
-        rows, marker = store.call("list parts of", where, partial(page, marker))
-        for number, etag in rows:
-            if number not in parts:
-                return {}
-            if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != etag_value(etag):
-                return {}
-            good[number] = etag
+    for number, etag in store.rows("list parts of", where, page):
+        if number not in parts:
+            return {}
+        if hashlib.md5(content(number), usedforsecurity=False).hexdigest() != etag_value(etag):
+            return {}
+        good[number] = etag
     return good
 
 

@@ -210,7 +210,8 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
     for reference in settings.references:
         (folder / reference["name"]).write_text(reference_text(description, reference, version))
-    _write_sums(folder, {str(file["name"]): str(file["sha256"]) for file in outputs})
+    sums = {str(file["name"]): str(file["sha256"]) for file in [*outputs, *_written(folder)]}
+    (folder / SUMS).write_text(sums_text(sums))
     if card:
         for name, page in card_texts(description, card_figures(inputs, settings), version).items():
             (folder / name).write_text(page)
@@ -273,11 +274,6 @@ def _export_paths(inputs: Inputs, settings: Settings, name: str) -> list[Path]:
     steps = {file["name"]: step for step in inputs.every("export") for file in step.receipt.details["files"]}
     outputs = [f"{name}/{output}" for output, _, _ in settings.outputs[name]]
     return [steps[output].folder() / output for output in outputs]
-
-
-def _write_sums(folder: Path, exported: dict[str, str]) -> None:
-    mine = {str(file["name"]): str(file["sha256"]) for file in _written(folder)}
-    (folder / SUMS).write_text(sums_text({**exported, **mine}))
 
 
 def _cells(inputs: Inputs, kind: str) -> Iterator[Provenance]:
