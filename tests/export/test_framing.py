@@ -81,15 +81,6 @@ def test_megatron_list_text_is_many_sequences_of_one_document(tmp_path):
     assert (counted["documents"], counted["tokens"], counted["special_tokens"]) == (2, 4, 2)
 
 
-def test_megatron_modes_of_a_multimodal_part_are_read(tmp_path):
-    part = written(tmp_path, [[[1, 2]], [[3]]], eod=None)
-    part.index_path.write_bytes(part.index_path.read_bytes() + b"\0\1")
-    assert part.index_path.stat().st_size == 34 + 12 * 2 + 8 * 3 + 2
-    read = megatron.open_part(tmp_path / "x_text_document", multimodal=True)
-    assert read.modes.tolist() == [0, 1]
-    assert read.sequence(1).tolist() == [3]
-
-
 def test_megatron_sequence_of_2_to_the_31_tokens_with_both_special_ones_is_refused():
     tokens = np.broadcast_to(np.uint16(5), LONGEST_SEQUENCE_TOKENS - 1)
     batch = (tokens, np.array([tokens.size], np.uint64))

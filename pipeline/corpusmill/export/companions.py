@@ -109,17 +109,11 @@ def exp_data(
     dataset_url: str,
     manifest_url: str,
     tokenizer: str,
-    sampling_yaml: str = "",
-    dcnlp_commit_hash: str = "",
-    dcnlp_diff: str = "",
-    note: str = "",
-    uuid: str | None = None,
-    creation_date: str | None = None,
 ) -> dict[str, object]:
     """DCLM's dataset reference (training/dataset_reference.py), whose loader refuses unknown keys.
 
-    `num_tokens` is sequences x context length, pads included, as DCLM counts. `uuid` and `creation_date` are left out
-    unless given: DCLM fills them in, and nothing here depends on a clock. Raises ConfigError for a folder URL without
+    `num_tokens` is sequences x context length, pads included, as DCLM counts. `uuid` and `creation_date` are left out:
+    DCLM fills them in, and nothing here depends on a clock. Raises ConfigError for a folder URL without
     its slash, or a manifest elsewhere: open_lm takes the tars from the manifest's own folder.
     """
     if not dataset_url.endswith("/") or manifest_url != f"{dataset_url}{MANIFEST}":
@@ -128,7 +122,7 @@ def exp_data(
             expected=f"dataset_url ending in '/', manifest_url = dataset_url + {MANIFEST}",
             got=f"{dataset_url} and {manifest_url}",
         )
-    reference: dict[str, object] = {
+    return {
         "name": name,
         "sources": sources,
         "tokenized": True,
@@ -136,15 +130,13 @@ def exp_data(
         "size": size_bytes,
         "dataset_url": dataset_url,
         "manifest_url": manifest_url,
-        "dcnlp_commit_hash": dcnlp_commit_hash,
-        "dcnlp_diff": dcnlp_diff,
-        "sampling_yaml": sampling_yaml,
+        "dcnlp_commit_hash": "",
+        "dcnlp_diff": "",
+        "sampling_yaml": "",
         "tokenizer": tokenizer,
         "data_key": "json.gz",
-        "note": note,
+        "note": "",
     }
-    optional = {"uuid": uuid, "creation_date": creation_date}
-    return reference | {key: value for key, value in optional.items() if value is not None}
 
 
 FOLDER = "checkpoints"

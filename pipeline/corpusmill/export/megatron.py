@@ -9,14 +9,14 @@
           34   i32 x S    tokens of each sequence, special tokens included
       34+ 4S   i64 x S    byte offset of each sequence in .bin
       34+12S   i64 x D    document boundaries as sequence ordinals: 0, ... S
-   34+12S+8D   i8  x S    modes, of multimodal datasets only: the header does not tell whether they exist
+   34+12S+8D   i8  x S    modes, of multimodal datasets only, which are neither read nor written here
 
 Source: NVIDIA/Megatron-LM megatron/core/datasets/indexed_dataset.py, tools/preprocess_data.py (`--append-eod`). MaxText
 reads the same files: its `mmap` in file order, its `mmap_npy` in Megatron's order.
 
-Invariants: the index has 34 + 12 S + 8 D bytes (and S more if multimodal, which is read here, never merged or
-written); pointers are the exclusive prefix sum of the lengths times the width; no sequence is empty; the index gets its
-name last. `open_part` checks all of this but the empty sequences, which other writers leave (checks.py).
+Invariants: the index has 34 + 12 S + 8 D bytes; pointers are the exclusive prefix sum of the lengths times the width;
+no sequence is empty; the index gets its name last. `open_part` checks all of this but the empty sequences, which other
+writers leave (checks.py).
 
 Price: one pass over the tokens. Memory is a batch and a block of the index, for any number of documents (the reference
 merges with 136 B a document at its peak): lengths go straight to their place in the index, pointers are made from them
@@ -160,10 +160,7 @@ def finish_index(index: BinaryIO, sequences: int, boundaries: BinaryIO, document
 
 @dataclass(frozen=True, slots=True)
 class MegatronPart:
-    """An opened part; every array is memory-mapped. `boundaries` has one item more than there are documents.
-
-    `modes` int8: of the sequences of a multimodal part, else empty.
-    """
+    """An opened part; every array is memory-mapped. `boundaries` has one item more than there are documents."""
 
     index_path: Path
     data_path: Path
@@ -171,7 +168,6 @@ class MegatronPart:
     pointers: NDArray[np.int64]
     boundaries: NDArray[np.int64]
     tokens: TokenArray
-    modes: NDArray[np.int8]
 
     def __len__(self) -> int:
         """The number of sequences."""
@@ -196,9 +192,8 @@ class MegatronPart:
         return self.tokens[start : start + int(self.lengths[first:last].sum(dtype=np.int64))]
 
 
-def open_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) -> MegatronPart:
-    """Map a part by its path without extension, and check its whole index; whether it is multimodal only its maker
-    knows.
+def open_part(prefix_path: Path, *, data: bool = True) -> MegatronPart:
+    """Map a part by its path without extension, and check its whole index.
 
     Without `data` only the index is opened, and there are no tokens.
 
@@ -206,7 +201,7 @@ def open_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True)
     prefix sum of the lengths, boundaries that do not rise from 0 to the number of sequences, and a token file of
     another size than the index adds up to. Megatron's own reader accepts all of these but a wrong last boundary.
     """
-    part = map_part(prefix_path, multimodal=multimodal, data=data)
+    part = map_part(prefix_path, data=data)
     if data:
         require_width(part)
     require_index(part, file_bytes(part.data_path) if data else None)
@@ -256,7 +251,7 @@ def require_width(part: MegatronPart) -> None:
         )
 
 
-def map_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) -> MegatronPart:
+def map_part(prefix_path: Path, *, data: bool = True) -> MegatronPart:
     """Map a part, whose index may be damaged.
 
     Raises VerificationError for what Megatron's own reader refuses (magic, version, code, an index shorter than its
@@ -288,8 +283,7 @@ def map_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) 
             expected="8 or 4",
             got=code,
         )
-    modes_at = HEADER.size + 12 * sequences + 8 * boundaries
-    expected_bytes = modes_at + sequences * multimodal
+    expected_bytes = HEADER.size + 12 * sequences + 8 * boundaries
     if index_bytes != expected_bytes:
         what = "is truncated" if index_bytes < expected_bytes else "has bytes after its end"
         raise fault(
@@ -307,7 +301,6 @@ def map_part(prefix_path: Path, *, multimodal: bool = False, data: bool = True) 
         mapped(index_path, "<i8", sequences, HEADER.size + 4 * sequences),
         mapped(index_path, "<i8", boundaries, HEADER.size + 12 * sequences),
         mapped(data_path, dtype, data_bytes // dtype.itemsize),
-        mapped(index_path, "i1", sequences * multimodal, modes_at),
     )
 
 

@@ -22,7 +22,6 @@ Price: 24 bytes per piece, at most one piece per document and context; best fit 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -335,8 +334,9 @@ class Records:
         in_files = self.shard.in_files(plan.documents[pieces].astype(np.uint64))
         by_document = content_kernels.placed_sum(sums, shard, in_files)
         special = 0
-        ahead: list[tuple[str, Indices | int]] = [(role, slot) for slot, role in enumerate(before)]
-        for role, slots in (*ahead, *_behind(behind, tokens, len(before))):
+        places_of: list[tuple[str, Indices | int]] = [(role, slot) for slot, role in enumerate(before)]
+        places_of += [(role, tokens.documents + len(before) + slot) for slot, role in enumerate(behind)]
+        for role, slots in places_of:
             places = plan.places_of(slots, pieces, begins)
             special += int(np.count_nonzero(copied[places] == self.shard.special_id(role)))
         pads = plan.padding_of(ordinals.astype(np.int64))
@@ -356,12 +356,6 @@ class Records:
 
     def _ids(self, roles: tuple[str, ...]) -> NDArray[np.int64]:
         return np.array([self.shard.special_id(role) for role in roles], np.int64)
-
-
-def _behind(roles: tuple[str, ...], tokens: PieceTokens, before: int) -> Iterator[tuple[str, Indices]]:
-    """(role, its slot in every piece's document) of the special tokens behind a document's own."""
-    for number, role in enumerate(roles):
-        yield role, tokens.documents + before + number
 
 
 def document_records(shard: TokenShard, *, keep_empty: bool = False) -> Records:

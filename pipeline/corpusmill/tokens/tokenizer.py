@@ -115,18 +115,9 @@ def load_tokenizer(
     """
     vocabulary = find_vocabulary(name, file=file, sha256=sha256, revision=revision)
     refuse_ignored_settings(name, vocabulary, pattern, special_tokens, revision)
-    return _loaded(
-        name,
-        vocabulary,
-        engine,
-        pattern,
-        special_tokens,
-        eot,
-        bos,
-        pad,
-        parse_special=parse_special,
-        tokshuf_ids=tokshuf_ids,
-    )
+    named = {"eot": eot, "bos": bos, "pad": pad}
+    own = {"pattern": pattern, "special_tokens": special_tokens, "parse_special": parse_special}
+    return _loaded(name, vocabulary, engine, tokshuf_ids=tokshuf_ids, **named, **own)
 
 
 @lru_cache(maxsize=4)  # a worker tokenizes many shards: loading takes 0.4 s, and the engine caches words

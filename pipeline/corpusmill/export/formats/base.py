@@ -58,13 +58,21 @@ Cells = dict[int, Input]
 """The gathered cells that a unit reads, by number."""
 
 
+class CellSlice(NamedTuple):
+    """The part [first, last) of one cell's positions."""
+
+    cell: int
+    first: int
+    last: int
+
+
 class Settings(Identity, frozen=True, kw_only=True):
     """What a unit writes: for each format number, name and slices of its outputs (see Output), and the ids in them.
 
     `framing` of whole documents, unless it is the default; `loss`: Nanoset files say which tokens are trained on.
     """
 
-    outputs: dict[str, list[tuple[int, str, list[tuple[int, int, int]]]]]
+    outputs: dict[str, list[tuple[int, str, list[CellSlice]]]]
     vocabulary: Vocabulary
     framing: dict[str, Any] | UnsetType = UNSET
     loss: bool | UnsetType = UNSET
@@ -79,12 +87,12 @@ class Settings(Identity, frozen=True, kw_only=True):
 class Output:
     """One output file (or file set): its number, its path below the format's folder, its slices.
 
-    `slices`: (cell, first, last) in order, in positions of the cell (see layout.OutputPlan).
+    `slices` in order, in positions of the cell (see layout.OutputPlan).
     """
 
     number: int
     name: str
-    slices: list[tuple[int, int, int]]
+    slices: list[CellSlice]
 
 
 @dataclass(frozen=True)
@@ -223,18 +231,11 @@ class DocumentFormat(Format):
     def file_name(self, build: Build, number: int) -> str:
         """The name of an output."""
 
-    @abstractmethod
-    def part_bytes(self, exports: ExportsConfig) -> int:
-        """The size of an output."""
-
-    def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
-        return self.part_bytes(exports)
-
     def _bounds(self, build: Build, documents: int) -> list[int]:
         if not documents:
             return [0]
-        limit = self.part_bytes(build.config.exports)
         width = np.dtype(vocabulary(build).dtype).itemsize
+        limit = self.output_bytes(build.config.exports, width)
         total_bytes = (shown_total(build, "tokens") + framed_tokens(build, documents)) * width
         if scatter.in_source_order(build):
             return _source_bounds(build, max(1, limit // width))

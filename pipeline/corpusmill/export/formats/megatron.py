@@ -47,7 +47,7 @@ class Megatron(DocumentFormat):
         key = re.sub(r"[^A-Za-z0-9.-]+", "_", build.config.source.text_field)
         return f"{build.config.name}_{number:05d}_{key}_document"
 
-    def part_bytes(self, exports: ExportsConfig) -> int:
+    def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
         assert exports.megatron is not None
         return int(exports.megatron.part_bytes)
 

@@ -51,7 +51,7 @@ class Nanoset(DocumentFormat):
         """As datatrove names its files."""
         return nanoset.file_name(number, None) if in_source_order(build) else nanoset.file_name(0, number)
 
-    def part_bytes(self, exports: ExportsConfig) -> int:
+    def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
         assert exports.nanoset is not None
         return int(exports.nanoset.file_bytes)
 

@@ -64,7 +64,10 @@ def _identity(build: Build, unit: str) -> Settings:
     framed = wanted.keys() & {"megatron", "nanoset"} and build.config.framing != FramingConfig()
     return Settings(
         outputs={
-            name: [(output.number, output.name, _slices(build, name, output)) for output in outputs]
+            name: [
+                (output.number, output.name, layout.cell_slices(build, name, output.first, output.last))
+                for output in outputs
+            ]
             for name, outputs in wanted.items()
         },
         vocabulary=vocabulary(build),
@@ -72,16 +75,6 @@ def _identity(build: Build, unit: str) -> Settings:
         loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
         libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
     )
-
-
-def _slices(build: Build, name: str, output: layout.OutputPlan) -> list[tuple[int, int, int]]:
-    """(cell, first, last) of every slice of an output, in order.
-
-    The output's place in the global order is not enough: its place in a cell depends on the sizes of all earlier cells,
-    which are not inputs of this step.
-    """
-    slices = layout.cell_slices(build, name, output.first, output.last)
-    return [(stretch.cell, stretch.first, stretch.last) for stretch in slices]
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:

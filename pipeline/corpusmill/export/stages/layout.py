@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from corpusmill.export.formats import FORMATS
+from corpusmill.export.formats.base import CellSlice
 from corpusmill.lazy import lazily
 from corpusmill.shuffle.stages import gather
 from corpusmill.shuffle.stages.scatter import KINDS
@@ -41,15 +42,6 @@ class OutputPlan:
     last: int
 
 
-@dataclass(frozen=True)
-class CellSlice:
-    """The part [first, last) of one cell's positions."""
-
-    cell: int
-    first: int
-    last: int
-
-
 def output_plans(build: Build, format_name: str) -> list[OutputPlan]:
     """Every output of one format, in order."""
     return build.remembered(("outputs", format_name), lambda: _output_plans(build, format_name))
@@ -73,7 +65,11 @@ def positions_per_cell(build: Build, format_name: str) -> list[int]:
 
 
 def cell_slices(build: Build, format_name: str, first: int, last: int) -> list[CellSlice]:
-    """The slices of cells that hold positions [first, last) of the global order."""
+    """The slices of cells that hold positions [first, last) of the global order.
+
+    An output's place in the global order is not enough: its place in a cell depends on the sizes of all earlier cells,
+    which are not inputs of an export step.
+    """
     sizes = positions_per_cell(build, format_name)
     ends = list(accumulate(sizes))
     slices = []

@@ -153,6 +153,14 @@ def vocabulary(build: Build) -> Vocabulary:
     return Vocabulary(**build.rollup("tokenize").details["vocabulary"])
 
 
+def _stated_vocabulary(folder: Path) -> dict[str, Any]:
+    """The vocabulary that a token shard states, as a receipt has it."""
+    stated = json.loads((folder / "token_shard.json").read_bytes())
+    renamed = {"name": stated["tokenizer"], "size": stated["vocabulary_size"]}
+    own = {key: stated[key] for key in ("sha256", "eot_id", "dtype", "pad_id", "bos_id", "revision")}
+    return asdict(Vocabulary(**renamed, **own))
+
+
 class Settings(Identity, frozen=True, kw_only=True):
     """What identifies the tokens of a shard besides its text."""
 
@@ -245,19 +253,9 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
 
     source_ends = np.array([source.first_document + source.documents for source in text.sources], np.uint64)
     tokens = token_shard.write_token_shard(encoded(), tokenizer, folder, source_ends)
-    vocabulary = Vocabulary(
-        tokenizer.name,
-        tokenizer.sha256,
-        tokenizer.vocabulary_size,
-        tokenizer.eot_id,
-        tokenizer.dtype.name,
-        tokenizer.pad_id,
-        tokenizer.bos_id,
-        tokenizer.revision,
-    )
     counts = {**tally.counts, **decoder.counts, "tokens": tokens, "bytes_read": len(text.text)}
     engine = {"name": tokenizer.engine, "why_slow": tokenizer.why_slow}
-    details = {**tally.details(text.sources), "vocabulary": asdict(vocabulary), "engine": engine}
+    details = {**tally.details(text.sources), "vocabulary": _stated_vocabulary(folder), "engine": engine}
     return Outcome(counts=counts, details=details)
 
 
@@ -370,21 +368,11 @@ def _recount(_build: Build, unit: str, folder: Path) -> Recount:
     )
     if largest >= shard.vocabulary_size:
         raise recounting.contradiction(folder / "tokens", f"ids below {shard.vocabulary_size:,}", largest)
-    vocabulary = {
-        "name": shard.tokenizer,
-        "sha256": shard.tokenizer_sha256,
-        "size": shard.vocabulary_size,
-        "eot_id": shard.eot_id,
-        "dtype": shard.tokens.dtype.name,
-        "pad_id": shard.pad_id,
-        "bos_id": shard.bos_id,
-        "revision": shard.tokenizer_revision,
-    }
     empty = int((np.diff(shard.ends, prepend=np.uint64(0)) == 0).sum())
     counts = {"documents_out": shard.documents, "documents_empty": empty, "tokens": len(shard.tokens)}
     ordinals = np.arange(shard.documents, dtype=np.uint64)
     content = recounting.records_content(shard.tokens, np.asarray(shard.ends), int(unit), ordinals)
-    return Recount(counts, {"vocabulary": vocabulary, "content": str(content)})
+    return Recount(counts, {"vocabulary": _stated_vocabulary(folder), "content": str(content)})
 
 
 STAGE = Stage(
