@@ -35,56 +35,46 @@ if TYPE_CHECKING:
     from airflow.sdk import XComArg
 
 TAG = "corpusmill"
+PRESETS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
+    "@yearly": "0 0 1 1 *",
+}
 BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years ahead
+
+
+def field(value: Any, title: str, words: str, **schema: Any) -> Param:
+    """A field of a form with its default, and the words beside it."""
+    return Param(value, title=title, description=words, **schema)
 
 
 def built_dataset_params(folder: Path) -> dict[str, Param]:
     """The fields of a form that select a built dataset."""
+    known = configuration_names(folder)
+    empty = "The folder of the dataset's receipts. Empty: that of its configuration, or `work`."
     return {
-        "dataset": Param(
-            "demo",
-            type="string",
-            examples=configuration_names(folder),
-            title="Dataset",
-            description="Its name, as in its configuration.",
-        ),
-        "work_folder": Param(
-            None,
-            type=["null", "string"],
-            title="Work folder",
-            description="The folder of the dataset's receipts. Empty: that of its configuration, or `work`.",
-        ),
+        "dataset": field("demo", "Dataset", "Its name, as in its configuration.", type="string", examples=known),
+        "work_folder": field(None, "Work folder", empty, type=["null", "string"]),
     }
 
 
 def run_params(*, approve: bool | None = None) -> dict[str, Param]:
     """Choices about one run, not part of the dataset; `approve`: that of the configuration, if known."""
+    estimate = "Plan, estimate (tokens, hours, disk), and stop; the run's tab shows the estimate."
+    ask = (
+        "Wait after find_ranges for approval of what would be removed (Required Actions). Untouched: as in the"
+        " configuration."
+    )
+    latest = "Let `latest` follow this run, even if its settings are not those of the configuration file."
+    verify = "Read every output of earlier runs, and rebuild what no longer matches its sha256."
     return {
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description="Plan, estimate (tokens, hours, disk), and stop; the run's tab shows the estimate.",
-        ),
-        "approve_removal": Param(
-            approve,
-            type=["null", "boolean"],
-            title="Ask before removing",
-            description="Wait after find_ranges for approval of what would be removed (Required Actions). Untouched: as"
-            " in the configuration.",
-        ),
-        "move_latest": Param(
-            False,
-            type="boolean",
-            title="Move latest",
-            description="Let `latest` follow this run, even if its settings are not those of the configuration file.",
-        ),
-        "verify": Param(
-            False,
-            type="boolean",
-            title="Verify before reuse",
-            description="Read every output of earlier runs, and rebuild what no longer matches its sha256.",
-        ),
+        "dry_run": field(False, "Dry run", estimate, type="boolean"),
+        "approve_removal": field(approve, "Ask before removing", ask, type=["null", "boolean"]),
+        "move_latest": field(False, "Move latest", latest, type="boolean"),
+        "verify": field(False, "Verify before reuse", verify, type="boolean"),
     }
 
 
@@ -95,16 +85,17 @@ def form_params(config: DatasetConfig | None = None, **fixed: str) -> dict[str, 
     """
     if get_parsing_context().task_id not in {None, "plan"}:
         return {}
-    shown = form.form_from_config(config) if config else {}
+    shown = (form.form_from_config(config) if config else {}) | fixed
     return {
-        field.name: Param(
-            fixed.get(field.name, shown.get(field.name)),
-            title=field.title,
-            description=field.help,
+        item.name: field(
+            shown.get(item.name),
+            item.title,
+            item.help,
             section="Dataset",
-            **(field.schema | ({"const": fixed[field.name]} if field.name in fixed else {})),
+            **item.schema,
+            **({"const": fixed[item.name]} if item.name in fixed else {}),
         )
-        for field in form.FIELDS
+        for item in form.FIELDS
     }
 
 
@@ -172,7 +163,7 @@ def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bo
     after = [dataset_asset(name) for name in when.after] if waits else []
     timetable = None
     if when.schedule:
-        cron = _cron(when.schedule)
+        cron = PRESETS.get(when.schedule, when.schedule)
         croniter(cron, BEFORE_ALL_BUILDS).get_next()
         timetable = CronTriggerTimetable(cron, timezone="UTC")
     schedule: Any = (
@@ -190,15 +181,3 @@ def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bo
         "catchup": when.catchup,
         **({"deadline": deadline} if deadline else {}),
     }
-
-
-def _cron(schedule: str) -> str:
-    presets = {
-        "@hourly": "0 * * * *",
-        "@daily": "0 0 * * *",
-        "@weekly": "0 0 * * 0",
-        "@monthly": "0 0 1 * *",
-        "@quarterly": "0 0 1 */3 *",
-        "@yearly": "0 0 1 1 *",
-    }
-    return presets.get(schedule, schedule)

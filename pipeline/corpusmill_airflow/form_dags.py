@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk import DAG, get_current_context, task
 
 from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.reprocess import FIRST_STAGES
@@ -22,7 +22,7 @@ from corpusmill.errors import ConfigError, inline
 from corpusmill.lazy import lazily
 from corpusmill.storage.mirrored import address_of, path_of
 from corpusmill_airflow.by_version import retried_as_its_error_says
-from corpusmill_airflow.dataset_dag import built_dataset_params, form_params, make_dag, run_params
+from corpusmill_airflow.dataset_dag import built_dataset_params, field, form_params, make_dag, run_params
 from corpusmill_airflow.folder import (
     configuration_names,
     named_folder,
@@ -62,13 +62,9 @@ def build_dataset(folder: Path, known: Sequence[DatasetConfig], listed: Chain) -
     """The DAG, for the configurations of a folder; `known`: the valid ones."""
     names = configuration_names(folder) or ["demo"]
     run = run_params()
-    chosen = Param(
-        "demo" if "demo" in names else names[0],
-        enum=names,
-        title="Dataset configuration",
-        description=f"A file in {named_folder(folder)}. Fields left empty below keep its values.",
-        section="Dataset",
-    )
+    words = f"A file in {named_folder(folder)}. Fields left empty below keep its values."
+    first = "demo" if "demo" in names else names[0]
+    chosen = field(first, "Dataset configuration", words, enum=names, section="Dataset")
 
     @task
     @retried_as_its_error_says
@@ -100,20 +96,18 @@ def reprocess_shard(folder: Path, known: Sequence[DatasetConfig], listed: Chain)
     """
     form = {
         **built_dataset_params(folder),
-        "stage": Param(
+        "stage": field(
             "tokenize",
+            "Step",
+            "The first step to rerun for the shard, or a stage inside of one.",
             enum=list(FIRST_STAGES | dict.fromkeys(GRAPH.per_shard)),
-            title="Step",
-            description="The first step to rerun for the shard, or a stage inside of one.",
         ),
-        "shard": Param(
-            0, type="integer", minimum=0, maximum=MOST_SHARDS, title="Shard", description="The shard's number."
-        ),
-        "plan": Param(
+        "shard": field(0, "Shard", "The shard's number.", type="integer", minimum=0, maximum=MOST_SHARDS),
+        "plan": field(
             None,
+            "Plan",
+            "The plan's folder name; a run's page fills in its own. Empty: the last plan that delivered.",
             type=["null", "string"],
-            title="Plan",
-            description="The plan's folder name; a run's page fills in its own. Empty: the last plan that delivered.",
         ),
     }
 
@@ -162,32 +156,19 @@ def compare(plan_receipt: str) -> None:
 def forget_documents(folder: Path, known: Sequence[DatasetConfig], listed: Chain) -> DAG:
     """The DAG, for the configurations of a folder; `known`: the valid ones."""
     form = {
-        "configuration": Param(
+        "configuration": field(
             None,
+            "Dataset",
+            "Its configuration, which names the list (forget.path).",
             type=["null", "string"],
             enum=[None, *configuration_names(folder)],
-            title="Dataset",
-            description="Its configuration, which names the list (forget.path).",
         ),
-        "ids": Param(
-            "",
-            type="string",
-            format="multiline",
-            maxLength=MOST_CHARACTERS,
-            title="Documents",
-            description="Their ids, one per line.",
+        "ids": field(
+            "", "Documents", "Their ids, one per line.", type="string", format="multiline", maxLength=MOST_CHARACTERS
         ),
-        "asked_by": Param(
-            "",
-            type="string",
-            title="Who asks",
-            description="A name or a case number, recorded in the list and the log.",
-        ),
-        "purge": Param(
-            False,
-            type="boolean",
-            title="Purge",
-            description="Afterwards remove older versions, and search for remains of the texts.",
+        "asked_by": field("", "Who asks", "A name or a case number, recorded in the list and the log.", type="string"),
+        "purge": field(
+            False, "Purge", "Afterwards remove older versions, and search for remains of the texts.", type="boolean"
         ),
     }
 
@@ -272,18 +253,11 @@ def purge(plan_receipt: str) -> None:
 
 def compare_versions(folder: Path) -> DAG:
     """The DAG; besides its roots it reads the work folders that configurations of `folder` name."""
+    old = "12 digits; the page Datasets lists them, and fills this form in."
     form = {
         **built_dataset_params(folder),
-        "old": Param(
-            "",
-            type="string",
-            pattern=VERSION,
-            title="Old version",
-            description="12 digits; the page Datasets lists them, and fills this form in.",
-        ),
-        "new": Param(
-            "latest", type="string", pattern=VERSION, title="New version", description="12 digits, or latest."
-        ),
+        "old": field("", "Old version", old, type="string", pattern=VERSION),
+        "new": field("latest", "New version", "12 digits, or latest.", type="string", pattern=VERSION),
     }
 
     @task
@@ -317,13 +291,10 @@ def compare_versions(folder: Path) -> DAG:
 
 
 PARAMS = {
-    "work_folder": Param(
-        "work",
-        type="string",
-        title="Work folder",
-        description="The folder that builds will use, shared by all workers.",
+    "work_folder": field(
+        "work", "Work folder", "The folder that builds will use, shared by all workers.", type="string"
     ),
-    "probes": Param(16, type="integer", minimum=1, maximum=1000, title="Probes", description="Several per worker."),
+    "probes": field(16, "Probes", "Several per worker.", type="integer", minimum=1, maximum=1000),
 }
 
 

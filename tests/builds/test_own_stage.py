@@ -1,4 +1,4 @@
-"""A stage from a package outside of pipeline/, by command; tests/dags/test_own_stage.py does it under Airflow."""
+"""A stage from a package outside of pipeline/, by command; under Airflow: tests/dags/test_live_connections.py."""
 
 from __future__ import annotations
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
+from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.sdk.exceptions import ParamValidationError
 
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import load_config
 from corpusmill.inspect.difference import compare_versions, render_difference_page
 from corpusmill_airflow.folder import work_folder_of
-from tests.dags.conftest import dags_below
+from tests.dags.conftest import DAGS, dags_below
 from tests.dags.live import tiny
 from tests.raising import raises
 from tests.system.corpus import write_corpus
@@ -92,6 +93,51 @@ def test_check_workers_probes_as_often_as_its_form_says_and_the_next_run_as_the_
         assert run.state == "success"
         assert sum(instance.task_id == "probe" for instance in run.get_task_instances()) == probes
         assert list((tmp_path / "work").iterdir()) == []
+
+
+def write_two_configurations(folder: Path) -> None:
+    """Whose deduplication takes 3 and 5 GiB; and files that are none."""
+    for name, memory in (("some", "3GiB"), ("more", "5GiB")):
+        dedup = {"mode": "remove", "minimum_bytes": 100, "memory": memory}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(tiny(name, dedup=dedup)))
+    (folder / "broken.yaml").write_text("name: [")
+    (folder / "binary.yaml").write_bytes(b"\xff\x00")
+    (folder / "folder.yaml").mkdir()
+    (folder / "link.yaml").symlink_to("nowhere")
+
+
+def placed(dag: Any, stage: str) -> tuple[str, int, str]:
+    task = dag.get_task(stage)
+    return task.pool, task.pool_slots, task.queue
+
+
+@pytest.mark.parametrize(
+    ("written", "pool_gib", "slots"),
+    [
+        (True, "", 5),  # the largest need of the folder
+        (False, "", 1),  # that of the defaults
+        # Otherwise a configuration that its own plan refuses would leave the tasks of all others waiting forever.
+        (True, "4", 4),
+    ],
+)
+def test_placement_of_a_form_s_tasks_is_the_largest_need_of_the_folder_or_the_whole_pool(
+    airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool, pool_gib: str, slots: int
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    monkeypatch.setenv("CORPUSMILL_DATASETS", str(tmp_path))
+    monkeypatch.setenv("CORPUSMILL_MEMORY_POOL", "ram_gib")
+    monkeypatch.setenv("CORPUSMILL_HEAVY_QUEUE", "ram_heavy")
+    monkeypatch.delenv("CORPUSMILL_MEMORY_GIB", raising=False)
+    if pool_gib:
+        monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", pool_gib)
+    if written:
+        write_two_configurations(tmp_path)
+    dags = BundleDagBag(str(Path(DAGS) / "build_dataset.py"), bundle_path=Path(DAGS)).dags
+    for dag_id in ("build_dataset", "forget_documents", "reprocess_shard"):
+        assert placed(dags[dag_id], "find_ranges.match") == ("ram_gib", slots, "ram_heavy"), dag_id
+        assert placed(dags[dag_id], "tokenize") == ("default_pool", 1, "default"), dag_id
+    if written:
+        assert placed(dags["dataset__some"], "find_ranges.match") == ("ram_gib", 3, "ram_heavy")
 
 
 @pytest.fixture(scope="module")
