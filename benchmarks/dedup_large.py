@@ -26,7 +26,7 @@ from numba import njit
 from numpy.typing import NDArray
 from results import write_result
 
-from corpusmill.dedup.stages.shared import partitions_for
+from corpusmill.dedup.stages.partitions import partitions_for
 
 DRAWN = 200
 BASE = np.uint64(0x9E3779B97F4A7C15)

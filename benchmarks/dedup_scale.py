@@ -25,7 +25,7 @@ from dedup_steps import covered, find_ranges
 from memory_group import forget_pages, within
 from results import write_result
 
-from corpusmill.dedup.stages.shared import partitions_for
+from corpusmill.dedup.stages.partitions import partitions_for
 
 MINIMUM_BYTES = 500
 MEMORY_BYTES = 1 << 30

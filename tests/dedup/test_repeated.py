@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from corpusmill.dedup.repeated import RepeatedWindow
+from corpusmill.dedup.shared import RepeatedWindow
 from tests.dedup.corpora import boilerplate_shards, find_matches
 from tests.oracles.dedup import text_of
 

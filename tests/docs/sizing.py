@@ -11,7 +11,7 @@ from typing import Any
 
 from corpusmill.builds.memory import needed_memory
 from corpusmill.config import check_config
-from corpusmill.dedup.stages.shared import partitions_for
+from corpusmill.dedup.stages.partitions import partitions_for
 from corpusmill.shuffle.cells import cells_needed
 
 ROOT = Path(__file__).resolve().parents[2]

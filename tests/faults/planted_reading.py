@@ -81,7 +81,7 @@ READING = [
           ".read(name, shard, columns=columns)", ".read(name, 0, columns=columns)"),
     Fault("the last partition's ranges are not read", "dedup.stages.union",
           'for partition in build.units("match")]', 'for partition in build.units("match")[:-1]]'),
-    Fault("every partition looks for the first one's anchors", "dedup.stages.shared",
+    Fault("every partition looks for the first one's anchors", "dedup.stages.partitions",
           "share(shards, settings.partition, settings", "share(shards, 0, settings"),
     Fault("a repeat of exactly the least length is kept", "dedup.border_kernels",
           "                if low > most:", "                if low >= most:"),

@@ -15,7 +15,7 @@ REFERENCES = [
           "for file in sources.files:\n", "for file in sources.files[: max(len(sources.files) - 1, 1)]:\n", "against"),
     Fault("the last file of a reference is not planned", "builds.references",
           "plan_files(files, reference.shard_bytes", "plan_files(files[:-1], reference.shard_bytes", "against"),
-    Fault("repeats of a reference count for the next one", "dedup.stages.match",
+    Fault("repeats of a reference count for the next one", "dedup.stages.partitions",
           "numbers = [number for", "numbers = [min(number + 1, len(against)) for",
           "annotated against"),
     Fault("a reference's ranges begin a byte late", "dedup.references",

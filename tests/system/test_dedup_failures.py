@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpusmill.dedup.stages.shared import BYTES_PER_ANCHOR, partitions_for
+from corpusmill.dedup.stages.partitions import BYTES_PER_ANCHOR, partitions_for
 from corpusmill.dedup.writeback import WriteBackOptions, write_back_file
 from corpusmill.documents.text_shard import IndexedSource
 from tests.disks import small_disk

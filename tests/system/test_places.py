@@ -17,7 +17,7 @@ from corpusmill.builds.graph import open_build
 from corpusmill.builds.infini_gram import write_index
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.dedup.stages.match import repeated_strings
+from corpusmill.dedup.stages.partitions import repeated_strings
 from corpusmill.documents.quarantine import read_quarantine
 from corpusmill.engine.build import Build
 from corpusmill.engine.preview import preview

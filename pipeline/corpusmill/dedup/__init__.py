@@ -47,6 +47,7 @@ Price: benchmarks/results/dedup_speed.json. Disk beside the text: 0.21 bytes a b
 
 Memory: 28 bytes x 4 Mi anchors to index. To share and settle, at most 96 bytes per anchor of the partition (settle.py
 adds it up), so a budget of B bytes takes P partitions with 96 (anchors / P + S) <= B, where S is what the most frequent
-string adds to its partition (stages/shared.py); if there is no such P, the build is refused with the B that it needs.
-To match, as many turns as keep it within B (borders.py). To answer, a block of the text and a partition's rows of it.
+string adds to its partition (stages/partitions.py); if there is no such P, the build is refused with the B that it
+needs. To match, as many turns as keep it within B (borders.py). To answer, a block of the text and a partition's rows
+of it.
 """

@@ -6,7 +6,7 @@ repeat, and the borders of the others are requested (exchange.py). So the first 
 shared anchor and 4 per slice, and the second the bytes that differ: mostly at the ends of duplicates.
 
     borders         sections by shard: border u64 of the slices that may repeat in part, by position
-    windows         sections by shard: place u64 of every window to count for the report, by position (repeated.py)
+    windows         sections by shard: place u64 of every window to count for the report, by position (shared.py)
     offsets         u64: the offset of each crowd of shared.py at which its windows are counted
     firsts          i32 of every shared anchor, shard by shard: the first with the same digest; with references alone
     match_ranges, later_windows, earlier_windows    of the settled windows, as in ranges.py
@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from corpusmill.dedup.anchors import Slicing, borders_of, count_slices, highs_of, lows_of, positions_of
 from corpusmill.dedup.exchange import BORDERS, CONTEXTS, DIGESTS, HASHES, WINDOW_DIGESTS, WINDOWS
 from corpusmill.dedup.ranges import NO_RANGES, Matches, Ranges, union_ranges
-from corpusmill.dedup.repeated import all_windows, best_offsets, read_crowds, sample_windows
 from corpusmill.dedup.sections import Sections, write_sections
-from corpusmill.dedup.shared import LOOK_AHEAD, random_key
+from corpusmill.dedup.shared import LOOK_AHEAD, all_windows, best_offsets, random_key, read_crowds, sample_windows
 from corpusmill.kernels.compiled import kernel, prefetch
 
 OFFSETS, FIRSTS = "offsets", "firsts"
@@ -61,7 +60,8 @@ def settle(
         (folder / FIRSTS).write_bytes(firsts.astype("<i4", copy=False).data)
     bounds = np.cumsum([0, *map(len, places)])
     of_shards = list(pairwise(bounds.tolist()))
-    rows = [window_rows(own, firsts[first:last], first) for own, (first, last) in zip(places, of_shards, strict=True)]
+    is_first = firsts == np.arange(len(firsts), dtype=np.int32)
+    rows = [_windows_of(own[~is_first[first:last]]) for own, (first, last) in zip(places, of_shards, strict=True)]
     earlier = [NO_RANGES] * len(places)
     if want_windows:
         again = np.flatnonzero(np.bincount(firsts, minlength=len(firsts)) > 1)
@@ -74,9 +74,9 @@ def settle(
         union_ranges(np.concatenate(both)) for both in zip(earlier, periods or [NO_RANGES] * len(rows), strict=True)
     ]
     matches = Matches.of_windows(rows, earlier, slicing.minimum_bytes, want_windows=want_windows)
-    counts = _ask_borders(places, firsts, answered, partition, slicing.width, folder)
+    counts = _ask_borders(places, is_first.view(np.uint8), answered, partition, slicing.width, folder)
     _ask_windows(shared, answered, partition, folder)
-    opened = int((firsts == np.arange(len(firsts), dtype=np.int32)).sum())
+    opened = int(is_first.sum())
     return matches, {"settled": len(firsts) - opened, "open": opened, **counts}
 
 
@@ -99,19 +99,15 @@ def occur_again(hashes: NDArray[np.uint32], wanted: NDArray[np.uint8]) -> NDArra
     return again
 
 
-def window_rows(places: NDArray[np.uint64], firsts: NDArray[np.int32], first: int) -> Ranges:
-    """Windows (first, one past the last) of the anchors that are not the first of their content, in text order."""
-    return _windows_of(places[firsts != np.arange(first, first + len(places), dtype=np.int32)])
-
-
 def _windows_of(places: NDArray[np.uint64]) -> Ranges:
+    """Windows (first, one past the last) of anchors, in text order."""
     starts = positions_of(places) - highs_of(places)
     return np.column_stack([starts, starts + lows_of(places) + 1]).astype(np.uint64)
 
 
 def _ask_borders(
     places: Sequence[NDArray[np.uint64]],
-    firsts: NDArray[np.int32],
+    is_first: NDArray[np.uint8],
     answered: Sequence[Sections],
     partition: int,
     width: int,
@@ -119,7 +115,6 @@ def _ask_borders(
 ) -> dict[str, int]:
     slices = [count_slices(own, width) for own in places]
     hashes = [answer.read(HASHES, partition, "<u4") for answer in answered]
-    is_first = (firsts == np.arange(len(firsts), dtype=np.int32)).view(np.uint8)
     wanted = np.repeat(is_first, np.concatenate(slices)) if slices else is_first
     again = occur_again(np.concatenate(hashes) if hashes else np.empty(0, np.uint32), wanted)
     marks = np.split(again, np.cumsum([len(own) for own in hashes])[:-1]) if hashes else []

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import orjson
@@ -89,7 +89,7 @@ class WriteBackCounts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Documents:
+class Documents:
     """The documents of one source file, from the text shard and its ranges.
 
     `text_bytes` int64 (n,); `ranges` int64 (m, 2 or 3) relative to each document's text,
@@ -105,12 +105,10 @@ class _Documents:
     kept_bytes: NDArray[np.int64]
 
     def ranges_of(self, document: int) -> list[list[int]]:
+        """[[start, end], ...] of one document, relative to its text."""
         first, last = self.first_range[document], self.first_range[document + 1]
         ranges: list[list[int]] = self.ranges[first:last].tolist() if first < last else []
         return ranges
-
-    def changed(self, document: int, got: str) -> CorruptDataError:
-        return changed_source(self.indexed, document, got)
 
     def require_unchanged(self, block: LocatedBlock) -> None:
         """CorruptDataError for a line that changed since it was indexed."""
@@ -118,7 +116,7 @@ class _Documents:
             block.line_hashes() != self.indexed.line_hashes[block.first_document : block.end_document]
         )
         if len(other):
-            raise self.changed(block.first_document + int(other[0]), "another line")
+            raise changed_source(self.indexed, block.first_document + int(other[0]), "another line")
 
 
 def write_back_file(
@@ -145,9 +143,9 @@ def write_back_file(
     Raises CorruptDataError if a line changed since it was indexed, or a range is not as above; ConfigError for an
     annotation that cannot be placed. After an error the output is incomplete and must be deleted.
     """
-    documents = _documents(indexed, ranges, options)
+    documents = documents_of(indexed, ranges, options)
     account = _Account(documents, options, unit)
-    added = [*_own_annotation(documents, options), *annotations]
+    added = [*own_annotation(documents, options), *annotations]
     for annotation in added:
         key_path(annotation.key, options.text_field)
     for block in read_located_blocks(
@@ -176,17 +174,17 @@ def write_back_file(
     return account.counts
 
 
-def _own_annotation(documents: _Documents, options: WriteBackOptions) -> list[Annotation]:
-    """The annotation of mode annotate: the ranges themselves."""
+def own_annotation(documents: Documents, options: WriteBackOptions, column: Any = None) -> list[Annotation]:
+    """The annotation of mode annotate: the ranges themselves; `column`: their type in parquet."""
     if options.mode == "remove":
         return []
-    return [Annotation(options.annotate_key, documents.ranges_of, options.replace_existing)]
+    return [Annotation(options.annotate_key, documents.ranges_of, options.replace_existing, column)]
 
 
 class _Account:
     """What write_back_file counts, measured block by block in the lines that it wrote."""
 
-    def __init__(self, documents: _Documents, options: WriteBackOptions, unit: int) -> None:
+    def __init__(self, documents: Documents, options: WriteBackOptions, unit: int) -> None:
         changed = np.diff(documents.first_range) > 0
         changed[documents.indexed.rewritten] = True
         self.counts = WriteBackCounts(documents_changed=int(np.count_nonzero(changed)))
@@ -243,7 +241,8 @@ def _texts_again(
     return hashes, sizes
 
 
-def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> _Documents:
+def documents_of(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> Documents:
+    """The documents of a file with their ranges; CorruptDataError for a range that is not inside one of them."""
     places = indexed.bounds.astype(np.int64)
     spans = ranges.astype(np.int64)
     spans = spans[spans[:, 0] != spans[:, 1]]
@@ -268,7 +267,7 @@ def _documents(indexed: IndexedSource, ranges: NDArray[np.uint64], options: Writ
         removed_before = np.append(0, np.cumsum(spans[:, 1] - spans[:, 0]))
         kept_bytes = text_bytes - np.diff(removed_before[first_range])
     changes[indexed.rewritten] = True
-    return _Documents(indexed, text_bytes, first_range, relative, changes, kept_bytes)
+    return Documents(indexed, text_bytes, first_range, relative, changes, kept_bytes)
 
 
 def _misfit(source: str, got: str) -> CorruptDataError:
@@ -282,7 +281,7 @@ def _misfit(source: str, got: str) -> CorruptDataError:
 
 
 def _text_edits(
-    block: LocatedBlock, documents: _Documents, places: NDArray[np.int64], options: WriteBackOptions
+    block: LocatedBlock, documents: Documents, places: NDArray[np.int64], options: WriteBackOptions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[bytes]]:
     """What changes in the texts of some documents, numbered within the block: [start, end) of JSON that is replaced,
     int64 (r, 2), and of what is cut, int64 (m, 2); the r replacements.
@@ -300,7 +299,7 @@ def _text_edits(
 
 
 def _cuts(
-    block: LocatedBlock, documents: _Documents, places: NDArray[np.int64], spans: NDArray[np.int64]
+    block: LocatedBlock, documents: Documents, places: NDArray[np.int64], spans: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """int64 (m, 2): where the ranges of some documents are in the JSON of their texts, which is at `spans`."""
     first, behind = (documents.first_range[block.first_document + places + more] for more in (0, 1))
@@ -319,14 +318,14 @@ def _cuts(
 
 
 def _text_spans(
-    block: LocatedBlock, documents: _Documents, places: NDArray[np.int64], text_field: str
+    block: LocatedBlock, documents: Documents, places: NDArray[np.int64], text_field: str
 ) -> NDArray[np.int64]:
     """int64 (n, 2): where the JSON of some documents' texts is, quotes included."""
     objects = zip(block.starts[places].tolist(), block.ends[places].tolist(), strict=True)
     spans = find_values(block.data, text_field, objects)
     for place, span in zip(places.tolist(), spans, strict=True):
         if span is None:
-            raise documents.changed(block.first_document + place, f"no text at {text_field!r}")
+            raise changed_source(documents.indexed, block.first_document + place, f"no text at {text_field!r}")
     return np.array(spans, np.int64).reshape(-1, 2)
 
 

@@ -11,7 +11,6 @@ Price: one row group in memory, decompressed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -20,7 +19,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from corpusmill.dedup.annotations import Annotation, require_column, text_parts
-from corpusmill.dedup.writeback import WriteBackCounts, WriteBackOptions, without_ranges
+from corpusmill.dedup.writeback import (
+    WriteBackCounts,
+    WriteBackOptions,
+    documents_of,
+    own_annotation,
+    without_ranges,
+)
 from corpusmill.documents.located import changed_source
 from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
 from corpusmill.documents.parquet_footer import ColumnChunk
@@ -45,17 +50,17 @@ def write_back_table(
     """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
 
     Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that changed since it
-    was indexed; ConfigError for an annotation whose column exists.
+    was indexed, or a range that is not inside one document; ConfigError for an annotation whose column exists.
     """
     file = open_parquet(stream, indexed.path)
     text_field = options.text_field
     kind = text_column(file, indexed.path, text_field)
     annotated = options.mode == "annotate"
-    added = [*_own_annotation(indexed, ranges, options), *annotations]
+    of_file = documents_of(indexed, ranges, options)
+    added = [*own_annotation(of_file, options, RANGES), *annotations]
     schema = _schema(file.schema_arrow, added, indexed.path)
     rows = indexed.line_numbers.astype(np.int64)
-    counts = WriteBackCounts()
-    first_row = 0
+    counts, first_row = WriteBackCounts(), 0
     with pq.ParquetWriter(sink, schema, compression=_compression(footer_of(stream, indexed.path))) as writer:
         for group in range(*(row_groups or (0, file.metadata.num_row_groups))):
             table = read_group(file, group, indexed.path)
@@ -71,7 +76,7 @@ def write_back_table(
                 parts = text_parts(texts)
                 kept = _with_column(kept, text_field, _text_array(texts, kind))
             documents = np.arange(low, high)
-            row_ranges = [_ranges_of(document, indexed.bounds, ranges) for document in documents.tolist()]
+            row_ranges = [of_file.ranges_of(document) for document in documents.tolist()]
             cut = texts if annotated else [*map(without_ranges, texts, row_ranges)]
             counts.documents_in += len(texts)
             changed_rows = np.array([*map(bool, row_ranges)], np.bool_)
@@ -98,14 +103,6 @@ def write_back_table(
         raise changed_source(indexed, counts.documents_in, f"{indexed.place(first_row)[1]:,} rows up to its end")
     counts.noted_content = sum((annotation.tally for annotation in added), NOTHING)
     return counts
-
-
-def _own_annotation(indexed: IndexedSource, ranges: NDArray[np.uint64], options: WriteBackOptions) -> list[Annotation]:
-    """The ranges themselves, where they are noted."""
-    if options.mode == "remove":
-        return []
-    ranges_of = partial(_ranges_of, bounds=indexed.bounds, ranges=ranges)
-    return [Annotation(options.annotate_key, ranges_of, options.replace_existing, RANGES)]
 
 
 def _annotated(
@@ -140,14 +137,6 @@ def _schema(schema: pa.Schema, annotations: Sequence[Annotation], source: str) -
         require_column(schema.names, annotation.key, source, replace_existing=annotation.replace_existing)
         schema = schema.append(column) if place < 0 else schema.set(place, column)
     return schema
-
-
-def _ranges_of(document: int, bounds: NDArray[np.uint64], ranges: NDArray[np.uint64]) -> list[list[int]]:
-    """[[start, end], ...] of one document, relative to its text."""
-    first, last = np.searchsorted(ranges[:, 0], bounds[[document, document + 1]])
-    start = int(bounds[document]) + 1
-    rows = ranges[first:last].tolist()
-    return [[low - start, high - start, *label] for low, high, *label in rows if low < high]
 
 
 def _text_array(values: list[bytes], kind: Any) -> Any:

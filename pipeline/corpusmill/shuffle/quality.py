@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
@@ -238,23 +239,14 @@ def _scaled(positions: NDArray[np.uint64], size: int) -> NDArray[np.int64]:
 def qualities_bands(measured: Iterable[tuple[str, OrderQuality]], significance: float) -> list[tuple[str, Band]]:
     """(name, band) of every measure of all kinds, the significance divided among them: one warning in 1 / significance
     perfect shuffles, not one per measure."""
-    kinds = list(measured)
     makers: list[tuple[str, Callable[[float], Band | None]]] = []
-    for kind, quality in kinds:
-        makers.append((f"{kind}: correlation of source and final position", _with(correlation_band, quality)))
-        makers.append((f"{kind}: neighbours of one document", _with(neighbours_band, quality)))
+    for kind, quality in measured:
+        makers.append((f"{kind}: correlation of source and final position", partial(correlation_band, quality)))
+        makers.append((f"{kind}: neighbours of one document", partial(neighbours_band, quality)))
         for name, table in sorted(quality.tables.items()):
             if table is not None:
-                makers.append(
-                    (
-                        f"{name}: how unevenly the sources spread over the files (1: as chance spreads them)",
-                        _with(table_band, table),
-                    )
-                )
+                spread = f"{name}: how unevenly the sources spread over the files (1: as chance spreads them)"
+                makers.append((spread, partial(table_band, table)))
     applicable = [maker for maker in makers if maker[1](significance) is not None]
     each = significance / max(1, len(applicable))
     return [(name, band) for name, maker in applicable if (band := maker(each)) is not None]
-
-
-def _with(maker: Callable[[Any, float], Band | None], of: Any) -> Callable[[float], Band | None]:
-    return lambda significance: maker(of, significance)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.context import AnswerSettings, sections_in
-from corpusmill.dedup.stages.match import repeated_strings
+from corpusmill.dedup.stages.partitions import repeated_strings
 from corpusmill.dedup.stages.reference import place_of, units_of
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Stage, StepName, whole

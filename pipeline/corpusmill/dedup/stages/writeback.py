@@ -43,7 +43,6 @@ with lazily:
 if TYPE_CHECKING:
     from corpusmill.dedup.annotations import Annotation
     from corpusmill.dedup.stages.annotating import Hits
-    from corpusmill.dedup.writeback import WriteBackOptions
     from corpusmill.engine.build import Build
 
 FOLDER = "documents"
@@ -77,8 +76,13 @@ def _identity(build: Build, shard: str) -> Settings:
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
-
-    options = _options(settings)
+    options = writeback.WriteBackOptions(
+        mode=settings.mode,
+        text_field=settings.text_field,
+        annotate_key=settings.annotate_key or "",
+        replace_existing=bool(settings.replace_existing),
+        drop_empty=bool(settings.drop_empty),
+    )
     traffic = Traffic()
     text = text_shard.open_text_shard(inputs["text"].folder())
     ranges = ranges_of(inputs, settings, text)
@@ -123,10 +127,6 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     )
 
 
-def _annotating(build: Build) -> bool:
-    return build.config.dedup.mode == "annotate" or annotates_hits(build)
-
-
 def _annotations(settings: Settings, hits: Hits, first_document: int, *, table: bool) -> list[Annotation]:
     """The annotations, besides ranges, of a file's documents, the first of which is `first_document`."""
     if settings.hits_key is UNSET:
@@ -137,16 +137,6 @@ def _annotations(settings: Settings, hits: Hits, first_document: int, *, table: 
             settings.hits_key, lambda document: hits.get(first_document + document, []), column=column
         )
     ]
-
-
-def _options(settings: Settings) -> WriteBackOptions:
-    return writeback.WriteBackOptions(
-        mode=settings.mode,
-        text_field=settings.text_field,
-        annotate_key=settings.annotate_key or "",
-        replace_existing=bool(settings.replace_existing),
-        drop_empty=bool(settings.drop_empty),
-    )
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
@@ -164,7 +154,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
             (("read again", ContentSum.parse(receipt.details["text_content"])),),
         ),
         *([same] if dedup.mode == "remove" else []),
-        *([_noted(receipt)] if _annotating(build) else []),
+        *([_noted(receipt)] if dedup.mode == "annotate" or annotates_hits(build) else []),
         Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]), *dropped)),
         Check(
             "text bytes",
