@@ -39,7 +39,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_hub_gets_what_a_folder_gets_under_its_version_and_is_verified_from_there(root, writable_hub) -> None:
+def test_hub_gets_what_a_folder_gets_is_verified_and_a_folder_is_repaired_from_it(root, writable_hub) -> None:
     both = config(root, destinations=[{"path": str(root / "outputs")}, {"path": HERE}])
     build = open_build(build_dataset(both))
     version = json.loads((root / "outputs/tiny/latest.json").read_text())["version"]
@@ -56,22 +56,15 @@ def test_hub_gets_what_a_folder_gets_under_its_version_and_is_verified_from_ther
         assert verified.files == 2 * len(expected)
     assert not any(b"hf_let-me-write" in path.read_bytes() for path in (root / "work").rglob("*") if path.is_file())
 
-
-def test_hub_damage_is_found_by_verify_and_a_copy_in_a_folder_is_repaired_from_a_hub(root, writable_hub) -> None:
-    both = config(root, destinations=[{"path": str(root / "outputs")}, {"path": HERE}])
-    build = open_build(build_dataset(both))
-    version = json.loads((root / "outputs/tiny/latest.json").read_text())["version"]
     local = root / "outputs" / "tiny" / version
-    whole = files_of(local)
     (local / "dataset.json").unlink()
-    damaged = next(name for name in sorted(whole) if name.endswith(".bin"))
+    damaged = next(name for name in sorted(expected) if name.endswith(".bin"))
     (local / damaged).unlink()  # the .ds is a link to it
     (local / damaged).write_bytes(b"damage")
     compared = compare_copies(str(local), f"{HERE}@{version}")
     assert sorted(compared.wrong_first) == sorted([damaged, "dataset.json"])
     assert repair_copies(compared) == (2, 0)
-    assert files_of(local) == whole
-    tree = writable_hub.tree(version)
+    assert files_of(local) == expected
     tree[damaged] = b"damage"
     del tree["SHA256SUMS"]
     tree["more.txt"] = b"more"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from corpusmill.config import check_config
 from corpusmill.engine.ledger.receipt import installed_versions
 from corpusmill.tokens.stages import tokenize
 from tests.system.corpus import configuration, make_documents, write_corpus
-from tests.tokens.vocabularies import NEOX, shared
+from tests.tokens.vocabularies import FOLDER, NEOX
 
 EVERYWHERE = set(GRAPH.names)
 # (library, stages that may import it without its version in their settings, why it cannot change their bytes there)
@@ -100,36 +99,27 @@ for stage in list(GRAPH.names):
 """
 
 
-def plain(root: Path) -> dict[str, Any]:
+def everything(root: Path) -> dict[str, Any]:
+    """JSON lines and Parquet, a tokenizer.json if there is one, and the files that formats have on request."""
     write_corpus(root / "corpus", documents=24)
-    return configuration(root)
-
-
-def with_everything(root: Path) -> dict[str, Any]:
-    """Parquet, a tokenizer.json, suffix arrays, and the files that formats have on request."""
-    (root / "corpus").mkdir()
     pq.write_table(pa.table({"text": make_documents(40)}), root / "corpus" / "a.parquet")
-    changes = {
-        "tokenizer": {"name": "neox", "file": str(shared(NEOX))},
+    changes: dict[str, Any] = {
         "exports": {
             "webdataset": {"context_tokens": 129, "contexts_per_shard": 50, "exp_data": True},
             "numpy": {"tokens_per_shard": 5000, "placeholders": True, "checkpoints": True},
+            "megatron": {},
             "nanoset": {"file_bytes": "40KiB"},
             "sample_documents": 2,
         },
     }
+    if (FOLDER / NEOX).exists():
+        changes["tokenizer"] = {"name": "neox", "file": str(FOLDER / NEOX)}
     return configuration(root, **changes)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wanted", "without_use"), [(plain, {"pyarrow"}), (with_everything, set())], ids=["plain", "with everything"]
-)
-def test_libraries_that_a_stage_imports_are_in_its_settings_or_known_to_be_harmless(
-    tmp_path: Path, wanted: Callable[[Path], dict[str, Any]], without_use: set[str]
-) -> None:
-    """`without_use`: what is imported beside others, for sources that this dataset has none of."""
-    plan = plan_dataset(check_config(wanted(tmp_path), where="a test"))
+def test_libraries_that_a_stage_imports_are_in_its_settings_or_known_to_be_harmless(tmp_path: Path) -> None:
+    plan = plan_dataset(check_config(everything(tmp_path), where="a test"))
     done = subprocess.run([sys.executable, "-c", RUN_STAGES, str(plan)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     imported = {stage: set(libraries) for stage, libraries in map(json.loads, done.stdout.splitlines())}
@@ -138,7 +128,7 @@ def test_libraries_that_a_stage_imports_are_in_its_settings_or_known_to_be_harml
         if not GRAPH[stage].reuse or not build.units(stage):
             continue  # runs every time, whatever its fingerprint; or not at all
         pinned = {item for unit in build.units(stage) for item in build.step(stage, unit).settings.get("libraries", ())}
-        harmless = without_use | {name for name, stages, _ in HARMLESS if stage in stages}
+        harmless = {name for name, stages, _ in HARMLESS if stage in stages}
         assert libraries - pinned - harmless == {"corpusmill"}, stage
 
 

@@ -337,17 +337,6 @@ def test_hub_parquet_is_read_by_the_configured_fields_and_keeps_the_others(
     assert any(written["sa_remove_ranges"].to_pylist())
 
 
-def test_build_of_a_bomb_from_a_bucket_is_refused_by_name_and_leaves_no_document(
-    tmp_path, rclone, rclone_client
-) -> None:
-    import zstandard
-
-    rclone_client.put_object(Bucket="corpus", Key="dump/bomb.jsonl.zst", Body=zstandard.compress(bytes(80 << 20)))
-    with raises("source.decompression_bomb", "bomb.jsonl.zst"):
-        build_dataset(check_config(remote(tmp_path, rclone.endpoint), where="test"), workers=1)
-    assert not list((tmp_path / "work").rglob("index/*/receipt.json"))
-
-
 def test_build_between_buckets_writes_credentials_nowhere(tmp_path, rclone, corpus, caplog) -> None:
     """Neither configuration, plan, receipts, reports, logs nor what is delivered."""
     destinations = [{"path": "s3://corpus/ready", "endpoint_url": rclone.endpoint}, {"path": str(tmp_path / "outputs")}]

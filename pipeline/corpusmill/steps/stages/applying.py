@@ -228,8 +228,14 @@ def dropped_by_reason(counts: Mapping[str, int], of: str = GONE) -> dict[str, in
     return {name.removeprefix(of): count for name, count in counts.items() if name.startswith(of)}
 
 
-def account_checks(name: str, before: Receipt, receipt: Receipt) -> list[Check]:
-    """The input of a step, `before`, equals what it kept, dropped and rewrote: content and documents."""
+def account_checks(name: str, before: Receipt, receipt: Receipt, duplicates: int | None = None) -> list[Check]:
+    """The input of a step, `before`, equals what it kept, dropped and rewrote: content, documents and bytes.
+
+    `duplicates`: the bytes of texts that deduplication removed, if the step follows it; some are in what it kept.
+    """
+    counts = receipt.counts
+    kept_bytes = counts["text_bytes_out"] - counts.get("removed_bytes", 0)
+    removed = () if duplicates is None else (("duplicates", duplicates),)
     texts = tuple(
         (what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "dropped", "rewritten")
     )
@@ -238,9 +244,25 @@ def account_checks(name: str, before: Receipt, receipt: Receipt) -> list[Check]:
         Check(
             "documents",
             (("indexed", before.counts["documents_out"]),),
-            (("kept", receipt.counts["documents_out"]), *dropped_by_reason(receipt.counts).items()),
+            (("kept", counts["documents_out"]), *dropped_by_reason(counts).items()),
+        ),
+        Check(
+            "text bytes",
+            (("indexed", before.counts["text_bytes_out"]), ("added", counts["text_bytes_added"])),
+            (
+                ("kept", kept_bytes),
+                *removed,
+                ("cut", counts["text_bytes_cut"]),
+                *dropped_by_reason(counts, GONE_BYTES).items(),
+            ),
         ),
     ]
+
+
+def rewritten_bytes(totals: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """(bytes that rewriting cut from texts, bytes that it added), by reason; without an entry for none."""
+    cut, added = (totals.get(f"text_bytes_{what}") for what in ("cut", "added"))
+    return {"rewritten": cut} if cut else {}, {"rewritten": added} if added else {}
 
 
 def recount_applied(unit: str, folder: Path) -> Recount:

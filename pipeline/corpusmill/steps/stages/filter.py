@@ -27,6 +27,7 @@ from corpusmill.steps.stages.applying import (
     chain_of,
     dropped_by_reason,
     recount_applied,
+    rewritten_bytes,
     steps_before,
 )
 from corpusmill.steps.stages.copies import copies_of
@@ -96,19 +97,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    indexed, counts = build.receipt("index", shard), receipt.counts
-    return [
-        *account_checks("filtered text", indexed, receipt),
-        Check(
-            "text bytes",
-            (("indexed", indexed.counts["text_bytes_out"]), ("added", counts["text_bytes_added"])),
-            (
-                ("kept", counts["text_bytes_out"]),
-                ("cut", counts["text_bytes_cut"]),
-                *dropped_by_reason(counts, GONE_BYTES).items(),
-            ),
-        ),
-    ]
+    return account_checks("filtered text", build.receipt("index", shard), receipt)
 
 
 def _flows(build: Build) -> dict[str, Flow]:
@@ -117,9 +106,7 @@ def _flows(build: Build) -> dict[str, Flow]:
     documents_out, texts_out = (
         text_total(build, f"{name}_out", filtered_stage) for name in ("documents", "text_bytes")
     )
-    cut, added = (
-        {"rewritten": count} if (count := totals.get(f"text_bytes_{what}")) else {} for what in ("cut", "added")
-    )
+    cut, added = rewritten_bytes(totals)
     lost = {**dropped_by_reason(totals, GONE_BYTES), **cut}
     return {
         "documents": Flow(into=documents, out=documents_out, lost=dropped_by_reason(totals)),

@@ -36,6 +36,7 @@ from corpusmill.steps.stages.applying import (
     chain_of,
     dropped_by_reason,
     recount_applied,
+    rewritten_bytes,
     steps_before,
 )
 from corpusmill.steps.stages.join import LEFT_OUT
@@ -144,31 +145,22 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     before, counts = build.receipt(text_stage(build, shard), shard), receipt.counts
     removed = build.receipt("union", shard).counts["removed_bytes"] if _deduplicated(build) else 0
     stages = (("as they were", ""), ("of dropped", "_dropped"), ("of rewritten", "_rewritten"))
+    texts, documents, text_bytes = account_checks("refined text", before, receipt, duplicates=removed)
     return [
-        *account_checks("refined text", before, receipt),
+        texts,
+        documents,
         Check(
             "duplicate bytes",
             (("removed", removed),),
             tuple((f"documents {which}", counts[f"removed_bytes{name}"]) for which, name in stages),
         ),
-        Check(
-            "text bytes",
-            (("indexed", before.counts["text_bytes_out"]), ("added", counts["text_bytes_added"])),
-            (
-                ("kept", counts["text_bytes_out"] - counts["removed_bytes"]),
-                ("duplicates", removed),
-                ("cut", counts["text_bytes_cut"]),
-                *dropped_by_reason(counts, GONE_BYTES).items(),
-            ),
-        ),
+        text_bytes,
     ]
 
 
 def _flows(build: Build) -> dict[str, Flow]:
     totals = build.rollup("refine").totals
-    cut, added = (
-        {"rewritten": count} if (count := totals.get(f"text_bytes_{what}")) else {} for what in ("cut", "added")
-    )
+    cut, added = rewritten_bytes(totals)
     removed = build.total("union", "removed_bytes") if _deduplicated(build) else 0
     deduplicated = deduplicated_flow(build, text_total(build, "text_bytes_out") - removed)
     return {
