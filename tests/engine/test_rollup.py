@@ -26,6 +26,7 @@ from corpusmill.engine.work import Inputs, Work
 from tests.quick import examples, quick
 from tests.system.corpus import configuration, lines_of, make_documents
 from tests.system.kept import keep, put_back
+from tests.system.verified import NOT_BUILT
 
 KINDS = ("documents", "contexts")
 
@@ -64,10 +65,8 @@ def test_rollup_of_each_stage_holds_the_digests_and_the_sums_of_all_receipts(bui
         assert rollup.totals == {name: sum(receipt.counts.get(name, 0) for receipt in receipts) for name in names}
 
 
-@pytest.mark.parametrize("stage", quick(reversed(GRAPH.per_shard), 4))
+@pytest.mark.parametrize("stage", quick([name for name in reversed(GRAPH.per_shard) if name not in NOT_BUILT], 4))
 def test_task_of_a_shard_opens_without_a_receipt_of_another_shard(built: Build, stage: str) -> None:
-    if not built.units(stage):
-        pytest.skip("the stage has no units in this configuration")
     units = [unit for unit in built.units(stage) if unit.endswith("00002")]
     folders = {unit: built.step_folder(stage, unit) for unit in units}
     for earlier in GRAPH.before(stage):

@@ -138,7 +138,7 @@ CHANGES: dict[str, Callable[[Build, StepName], None]] = {
 STAGES = ["export", "index", "scatter", "union", "download", "shared", "tokenize", "manifest"]
 
 
-@pytest.mark.parametrize("case", quick(sorted(product(CHANGES, STAGES), key=fingerprint), 12, 12), ids=" of ".join)
+@pytest.mark.parametrize("case", quick(sorted(product(CHANGES, STAGES), key=fingerprint), 8, 4), ids=" of ".join)
 def test_stage_with_a_changed_step_is_changed_and_is_previewed_as_without_notes(
     built: Build, config: DatasetConfig, case: tuple[str, str]
 ) -> None:

@@ -94,9 +94,11 @@ def test_verify_small_blocks_and_two_workers_find_the_same(built, monkeypatch) -
         [
             {"dedup": {"mode": "none"}},
             {"dedup": {"mode": "annotate", "minimum_bytes": 100}},
-            {"dedup": {"mode": "annotate", "minimum_bytes": 100, "writeback": False}},
+            {
+                "dedup": {"mode": "annotate", "minimum_bytes": 100, "writeback": False},
+                "exports": {"numpy": {"tokens_per_shard": 700}},
+            },
             {"exports": {"webdataset": {"context_tokens": 33}}},
-            {"exports": {"numpy": {"tokens_per_shard": 700}}},
             {"tokenizer": {"name": "r50k_base"}},  # 16-bit ids
         ],
         2,
