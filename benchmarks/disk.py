@@ -22,10 +22,10 @@ from typing import Any
 
 from benchmarks.numbered import write_numbered
 from benchmarks.results import write_result
-from corpusmill.builds.disk import moments
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
+from corpusmill.builds.room import moments
 from corpusmill.config import DatasetConfig, check_config
 
 MEGABYTES = 400

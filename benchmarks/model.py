@@ -26,10 +26,10 @@ from benchmarks.dedup_memory import write_corpus
 from benchmarks.disk import configured, sampled_disk
 from benchmarks.numbered import write_numbered
 from benchmarks.results import write_result
-from corpusmill.builds.disk import moments
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import worker_count
+from corpusmill.builds.room import moments
 from deploy.sample_corpus import write_sample_corpus
 
 CLOSE = 0.25

@@ -82,7 +82,7 @@ MAY_LIST_UNSORTED = {
     "direct/reshuffle/folders.py": "asks whether there is anything",
     "tokens/stages/audit.py": "sorted by age and name in the next line",
     "engine/garbage.py": "sorted in the next line; sizes are summed",
-    "builds/disk.py": "sizes are summed",
+    "builds/room.py": "sizes are summed",
     "builds/local.py": "threads are counted",
     "upload/stages/manifest.py": "a mapping, sorted by name before it is written",
     "builds/preflight.py": "sizes are summed",

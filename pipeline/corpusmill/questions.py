@@ -21,8 +21,7 @@ from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.processes import end_with_task
-from corpusmill.builds.reprocess import begin, finish
-from corpusmill.builds.unchanged import last_report
+from corpusmill.builds.reprocess import begin, finish, last_report
 from corpusmill.builds.worker_check import probe as probed
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.parts import number_of_parts
@@ -39,7 +38,7 @@ from corpusmill.upload.stages.report import UNIT
 
 with lazily:
     from corpusmill.builds.forgetting import purge as forgetting_purge
-    from corpusmill.builds.forgetting import requests
+    from corpusmill.builds.forgetting import remains
     from corpusmill.inspect import difference as inspect_difference
     from corpusmill.steps import takedowns
 
@@ -113,7 +112,7 @@ def check_requests(config: str, ids: str) -> str:
     dataset = DatasetConfig.model_validate_json(config)
     forget = takedowns.require_own_list(dataset.forget)
     wanted = takedowns.id_lines(forget, ids, where="ids")
-    return f"{counted(len(wanted), 'id')}: {requests.match_requests(dataset, forget, wanted)}"
+    return f"{counted(len(wanted), 'id')}: {remains.match_requests(dataset, forget, wanted)}"
 
 
 def forget(config: str, ids: str, asked_by: str) -> int:

@@ -12,7 +12,7 @@ from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
 
 from corpusmill.builds.chain import STEPS
-from corpusmill.builds.memory import task_gib
+from corpusmill.builds.room import task_gib
 from corpusmill.config import DatasetConfig
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.errors import ConfigError

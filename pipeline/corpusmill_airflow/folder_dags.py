@@ -19,7 +19,7 @@ from corpusmill_airflow.folder import Configuration, datasets_folder, named_fold
 from corpusmill_airflow.steps import Chain
 
 with lazily:
-    from corpusmill.builds import memory
+    from corpusmill.builds import room
     from corpusmill.config import form as config_form
 
 BUILDING = {
@@ -107,7 +107,7 @@ def dataset_dag(
         """Check the form, list the sources, group them into shards, write the plan; returns what parts are given."""
         with running.refusal_shown(get_current_context()):
             # The memory of its tasks is fixed, whatever the form states.
-            memory.require_memory(config, where=str(configuration.path), processes=when.task_processes or 1)
+            room.require_memory(config, where=str(configuration.path), processes=when.task_processes or 1)
             values = {key: value for key, value in (params or {}).items() if key not in run}
             built = config_form.config_from_form(values, reserved=config)
             running.keep_copy(name, text)

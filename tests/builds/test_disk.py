@@ -11,9 +11,9 @@ import yaml
 from typer.testing import CliRunner
 
 from benchmarks.disk import sampled_disk
-from corpusmill.builds.disk import Held, moments
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.local import build_dataset
+from corpusmill.builds.room import Held, moments
 from corpusmill.cli import app
 from corpusmill.config import check_config
 from deploy.sample_corpus import write_sample_corpus

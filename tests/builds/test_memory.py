@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corpusmill.builds.local import build_dataset
-from corpusmill.builds.memory import require_memory
+from corpusmill.builds.room import require_memory
 from corpusmill.config import DatasetConfig, check_config
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from corpusmill.builds.disk import held_by, moments, usually_held
 from corpusmill.builds.estimate import estimate_dataset
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import check_dataset, plan_dataset
 from corpusmill.builds.preflight import Problems, needed_room, require_room, require_writable
+from corpusmill.builds.room import held_by, moments, usually_held
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.plan import read_plan
 from corpusmill.errors import (

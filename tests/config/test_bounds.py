@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pytest
 
 from corpusmill.config import DatasetConfig, check_config
-from corpusmill.config.base import Section
 from corpusmill.config.bounds import named_places, require_bounded, require_folder, require_listed
 from corpusmill.config.form import RESERVED, config_from_form
+from corpusmill.config.values import Section
 from corpusmill.tokens.references import HuggingFaceReference
 from tests.raising import raises
 

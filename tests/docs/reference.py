@@ -12,7 +12,7 @@ from pydantic import ByteSize
 from pydantic_core import PydanticUndefined
 
 from corpusmill.config import EXAMPLE, DatasetConfig
-from corpusmill.config.base import Section
+from corpusmill.config.values import Section
 from tests.docs.errors import errors_page
 from tests.docs.example_help import help_by_key
 

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from corpusmill.builds.memory import needed_memory
+from corpusmill.builds.room import needed_memory
 from corpusmill.config import check_config
 from corpusmill.dedup.stages.partitions import partitions_for
 from corpusmill.shuffle.cells import cells_needed

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from corpusmill.config import DatasetConfig
-from corpusmill.config.base import Section
+from corpusmill.config.values import Section
 from corpusmill.errors import ConfigError
 from tests.sameness.commands import COMMANDS, command_digests
 from tests.sameness.corpus import DESCRIBED, RANKED

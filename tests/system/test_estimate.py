@@ -14,12 +14,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from corpusmill.builds.disk import Moments, moments
 from corpusmill.builds.estimate import estimate_dataset, render_estimate
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.preflight import needed_room
+from corpusmill.builds.room import Moments, moments
 from corpusmill.builds.sampling import draw_files, total_of, write_sample
 from corpusmill.cli import app
 from corpusmill.config import check_config

@@ -70,10 +70,11 @@ ALL = ("index", "shared", "context", "settle", "border", "match", "tokenize", "e
 LAST = ("gather", "export", "manifest", "upload", "report")
 
 
-@pytest.mark.parametrize(("reclaim", "stages"), quick([("keep", ("match",)), ("keep", ALL), ("eager", LAST)], 1))
+@pytest.mark.parametrize("case", quick([("keep", ("match",)), ("keep", ALL), ("eager", LAST)], 1))
 def test_build_killed_as_stages_begin_then_run_again_writes_the_same_bytes(
-    undisturbed, tmp_path, reclaim: str, stages: tuple[str, ...]
+    undisturbed, tmp_path, case: tuple[str, tuple[str, ...]]
 ) -> None:
+    reclaim, stages = case
     config = config_file(tmp_path / "killed", reclaim=reclaim)
     for stage in stages:
         process = start(config)

@@ -4,7 +4,7 @@
 takedowns, and searches for remains of their text.
 
 In: a configuration. Out: a plan's receipt (``plan``), or one error with everything that would stop the build later
-(``preflight``, ``memory``, ``overlap``); a finished build (``local``: one process per core; ``processes``: how they
+(``preflight``, ``room``, ``overlap``); a finished build (``local``: one process per core; ``processes``: how they
 end); an estimate from a sample (``estimate``, ``sampling``); a first configuration derived from the files
 (``starting``); the reprocessed steps of a shard (``reprocess``).
 

@@ -11,7 +11,7 @@ import orjson  # noqa: F401
 import zstandard  # noqa: F401
 
 import corpusmill.builds.graph  # noqa: F401
-from corpusmill.config.base import Section
+from corpusmill.config.values import Section
 from corpusmill.engine.ledger.receipt import Receipt, installed_versions
 from corpusmill.engine.plan import Plan, PlanReceipt
 from corpusmill.kernels.content_kernels import text_hashes

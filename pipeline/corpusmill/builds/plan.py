@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from corpusmill.builds.graph import GRAPH
-from corpusmill.builds.memory import require_memory
 from corpusmill.builds.overlap import require_no_overlap, require_none_written, written_places
 from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, require_room, require_writable
+from corpusmill.builds.room import require_memory
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.decontamination.stages.benchmarks import benchmark_of
 from corpusmill.dedup.stages.annotating import annotation_keys, require_places

@@ -2,7 +2,7 @@
 
 All checks run, and those that fail become one error. A bucket is tested by writing a few bytes beside the versions and
 deleting them, a folder by its permissions. The room needed on each file system comes from the last estimate of these
-sources and settings, or else from what measured builds took per byte of text (disk.py), times the text that the files
+sources and settings, or else from what measured builds took per byte of text (room.py), times the text that the files
 hold, judged by their beginnings (sources/survey.py).
 """
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpusmill.builds.disk import (
+from corpusmill.builds.room import (
     TOKENS_OF_A_BYTE,
     Moments,
     held_of_references,
@@ -176,7 +176,7 @@ def text_of_references(config: DatasetConfig, plan: Plan) -> int:
 
 
 def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str, Moments], str]:
-    """(what a build will hold, see disk.py; where these figures come from)."""
+    """(what a build will hold, see room.py; where these figures come from)."""
     references = text_of_references(config, plan)
     estimate = estimate_of(config, plan.files(), work)
     if estimate:

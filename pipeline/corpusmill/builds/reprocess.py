@@ -1,10 +1,19 @@
-"""Reprocess one shard: request its steps again from a stage on, run what depends on it, and report what changed."""
+"""What building again changes: nothing, so that a scheduler need not start its tasks; or what one shard changes.
+
+**Nothing** (`last_report`): the plan has delivered; every stage is unchanged (engine/rollup.py), its report included;
+each destination lists the version's files with their sizes, and `latest` is that version there. A hub is not asked: an
+upload to it is one commit, which finds out. What a destination's files contain is read by `corpusmill verify`, or by a
+run with `verify`. Price: that of engine/rollup.py, and one listing per destination.
+
+**One shard**: request its steps again from a stage on, run what depends on it, and report what changed.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corpusmill.builds.chain import STEPS
 from corpusmill.builds.graph import GRAPH, open_build
@@ -12,11 +21,21 @@ from corpusmill.builds.plan import plan_dataset
 from corpusmill.builds.preflight import require_tokenizer
 from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import RECEIPT_NAME, request_rerun
-from corpusmill.engine.runs import begin_run, why_latest_stays
+from corpusmill.engine.rollup import is_unchanged
+from corpusmill.engine.runs import DELIVERED, begin_run, why_latest_stays
 from corpusmill.engine.stage import StepMissingError
 from corpusmill.engine.work_folder.small import refresh, write
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, CorpusmillError
+from corpusmill.storage import is_hub
 from corpusmill.storage.mirrored import path_of
+from corpusmill.upload.stages.description import latest_version
+from corpusmill.upload.stages.manifest import dataset_version
+from corpusmill.upload.stages.report import UNIT
+from corpusmill.upload.stages.upload import destination_folder, require_delivered
+
+if TYPE_CHECKING:
+    pass
+
 
 BEFORE = ".before.json"
 FIRST_STAGES = {
@@ -144,3 +163,25 @@ def render_comparison(asked: list[tuple[str, str]], before: Digests, after: Dige
                 f"              {change.unit}  {(change.before or 'none')[:12]} -> {(change.after or 'none')[:12]}"
             )
     return "\n".join(lines)
+
+
+def last_report(build: Build) -> Path | None:
+    """The receipt of the last report, if building again would change nothing; else None."""
+    delivered = refresh(build.plan_folder / DELIVERED)
+    if not delivered or not all(is_unchanged(build, stage) for stage in build.graph.names):
+        return None
+    try:
+        if not all(_holds(build, unit) for unit in build.units("upload")):
+            return None
+        return build.step_folder("report", UNIT) / RECEIPT_NAME
+    except (StepMissingError, CorpusmillError, OSError):  # the run will tell
+        return None
+
+
+def _holds(build: Build, unit: str) -> bool:
+    destination = build.config.destinations[int(unit)]
+    if is_hub(destination.path):
+        return False
+    folder = destination_folder(build, unit)
+    require_delivered(build, folder, destination.endpoint_url)
+    return latest_version(folder.rpartition("/")[0], endpoint_url=destination.endpoint_url) == dataset_version(build)

@@ -11,10 +11,10 @@
     datasets.py    Datasets: merge, mix, repair, diff
     transfers.py   Transfers: download, upload, check-store
 
-    app.py         the panels of `corpusmill --help`, an example for each command
-    options.py     the options that several commands have: one name, one type, one help text
-    earlier.py     files that a command replaces: only those of an earlier run; writes HTML pages
-    local_paths.py addresses, refused where a path of this machine is meant
+    app.py         the panels of `corpusmill --help`, an example for each command; addresses, refused where a path of
+                   this machine is meant
+    options.py     the options that several commands have: one name, one type, one help text; files that a command
+                   replaces: only those of an earlier run; writes HTML pages
 
 Invariants: an option has the name of the matching configuration key (`--text-field`, `--work-folder`); input files are
 arguments, output goes to `--output`; a command on a configured dataset takes CONFIG first. docs/commands.md lists all

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.commands.app import DATASETS, command
-from corpusmill.commands.earlier import is_page, require_earlier, write_page
-from corpusmill.commands.options import EXIT_FAILED, KnownConfig, Page, Seed
+from corpusmill.commands.options import EXIT_FAILED, KnownConfig, Page, Seed, is_page, require_earlier, write_page
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted
 

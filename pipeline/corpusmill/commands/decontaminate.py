@@ -9,7 +9,7 @@ import typer
 
 from corpusmill.commands import options
 from corpusmill.commands.app import INSPECT, STEPS, command
-from corpusmill.commands.earlier import require_earlier
+from corpusmill.commands.options import require_earlier
 from corpusmill.errors import ConfigError, visible
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted

@@ -15,7 +15,7 @@ from corpusmill.report.figures import counted
 with lazily:
     from corpusmill.builds import graph, plan
     from corpusmill.builds.forgetting import purge as forgetting_purge
-    from corpusmill.builds.forgetting import requests
+    from corpusmill.builds.forgetting import remains
     from corpusmill.config import dataset as config_dataset
     from corpusmill.steps import takedowns
 
@@ -46,7 +46,7 @@ def forget(
             new = takedowns.add_requests(listed, wanted, by)
             rows = f"{counted(len(wanted), 'row')}, {new:,} of them new on {listed.path}"
             typer.echo(f"{rows}; the next build drops these documents")
-            requested = requests.match_requests(dataset, listed, wanted)
+            requested = remains.match_requests(dataset, listed, wanted)
             typer.echo(str(requested))
             failed = requested.is_failure
         if purge:

@@ -1,15 +1,16 @@
-"""Options shared by several commands, and the values that they become."""
+"""Options shared by several commands, the values that they become, and the files that a command replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
 from corpusmill.api import planned
+from corpusmill.errors import ConfigError
 from corpusmill.lazy import lazily
 
 with lazily:
@@ -18,15 +19,16 @@ with lazily:
     from corpusmill.config import dataset as config_dataset
     from corpusmill.config import reading, sections
     from corpusmill.engine import claim
+    from corpusmill.export import files
     from corpusmill.tokens import audit
     from corpusmill.tokens import tokenizer as tokens_tokenizer
-
 
 if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.direct.in_order.source import RejectedLines
     from corpusmill.engine.running import RunnableBuild
     from corpusmill.tokens.tokenizer import Tokenizer
+
 
 EXIT_FAILED = 1
 WORKERS = "How many processes run at once."
@@ -160,3 +162,33 @@ def tokenizer_of(
     )
     audit.audit_tricky(tokenizer)
     return tokenizer
+
+
+HEAD_BYTES = 4096
+PAGE_MARK = b'<meta name="generator" content="corpusmill">'  # in the head of difference.html and tried.html
+
+
+def require_earlier(path: Path, option: str, kind: str, is_earlier: Callable[[BinaryIO], bool]) -> None:
+    """ConfigError if `path` exists and `is_earlier`, called with the open file, does not recognise its beginning."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        if not is_earlier(file):
+            raise ConfigError(
+                f"command.file_of_others: {option} names a file that this command did not write",
+                where=path,
+                expected=f"no file, or {kind} of an earlier run",
+                next_step=f"give {option} another name",
+            )
+
+
+def is_page(file: BinaryIO) -> bool:
+    """Whether a file is an HTML page of a command."""
+    return PAGE_MARK in file.read(HEAD_BYTES)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write an HTML page; it appears under its name only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.whole_file(path) as file:
+        file.write(text.encode())

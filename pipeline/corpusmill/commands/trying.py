@@ -10,7 +10,7 @@ import typer
 
 from corpusmill.commands import options
 from corpusmill.commands.app import INSPECT, app, command
-from corpusmill.commands.earlier import is_page, require_earlier, write_page
+from corpusmill.commands.options import is_page, require_earlier, write_page
 from corpusmill.lazy import lazily
 
 with lazily:

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from corpusmill.config.base import Section
 from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
 from corpusmill.config.schedule import NAME_PATTERN, ScheduleConfig
 from corpusmill.config.sections import (
@@ -28,7 +27,7 @@ from corpusmill.config.sections import (
     StepConfig,
     TokenizerConfig,
 )
-from corpusmill.config.values import Amount, Count, Location
+from corpusmill.config.values import Amount, Count, Location, Section
 from corpusmill.errors import InvalidValueError
 from corpusmill.storage.mirrored import is_bucket, mirror_of, path_of
 

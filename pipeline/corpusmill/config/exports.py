@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field, model_validator
 
-from corpusmill.config.base import Section
-from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location
+from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Section
 from corpusmill.errors import InvalidValueError
 
 FORMATS = ("webdataset", "numpy", "megatron", "nanoset")

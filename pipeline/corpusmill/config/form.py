@@ -22,8 +22,8 @@ import yaml
 from pydantic import ByteSize
 
 from corpusmill.config import LEAST_MINIMUM_BYTES, DatasetConfig, DestinationConfig, check_config
-from corpusmill.config.base import Section
 from corpusmill.config.schedule import NAME_PATTERN
+from corpusmill.config.values import Section
 from corpusmill.config.yaml_text import read_yaml
 from corpusmill.errors import ConfigError
 from corpusmill.storage.locations import CREDENTIALS, ENDPOINT_MARK

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from corpusmill.config.base import Section
 from corpusmill.config.dataset import DatasetConfig
+from corpusmill.config.values import Section
 from corpusmill.config.yaml_text import CONTROL, LONGEST_SHOWN, invalid, labelled, line_of, read_text, read_yaml, shown
 from corpusmill.errors import ConfigError, InvalidValueError
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from corpusmill.config.base import Section
+from corpusmill.config.values import Section
 from corpusmill.config.yaml_text import shown
 from corpusmill.errors import InvalidValueError
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, ConfigDict, Field, field_validator, model_validator
 
-from corpusmill.config.base import Section
-from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Threshold
+from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Section, Threshold
 from corpusmill.errors import InvalidValueError
 
 LEAST_MINIMUM_BYTES = 7

@@ -1,15 +1,23 @@
-"""Types of single values: what they may be, and how their text is read."""
+"""What every section of a configuration is, and types of single values: what they may be, how their text is read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, WrapValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, WrapValidator
 
 from corpusmill.config.epochs import parse_amount
 from corpusmill.errors import InvalidValueError
 from corpusmill.storage.locations import without_credentials
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors, and values do not change after checking."""
+
+    # Sections are checked as parts of a whole configuration, so none needs a validator of its own at import.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
 
 # A scheduler stores the GiB of memory of a task in 31 bits, and one stage takes ten times a shard's bytes.
 LARGEST_SIZE = 1 << 50

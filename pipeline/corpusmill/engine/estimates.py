@@ -31,7 +31,7 @@ class Estimate:
     """The estimate of a build. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
 
     `tokens_low` is 0 where duplicates are removed, because text may repeat text outside the sample.
-    `held`, by stage and kind: rows of builds/disk.py, which tell peak disk.
+    `held`, by stage and kind: rows of builds/room.py, which tell peak disk.
     `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this machine's.
     `peak_rss_bytes` of a worker, measured in the sample; `most_rss_bytes`: what a stage may take by its settings.
     `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.builds.forgetting.finding import WIDTH
-from corpusmill.builds.forgetting.forms import STRETCH_BYTES, stretches_of
+from corpusmill.builds.forgetting.finding import STRETCH_BYTES, WIDTH, stretches_of
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.quick import examples
 from tests.system.corpus import make_documents

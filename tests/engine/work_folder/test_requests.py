@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.builds.estimate import estimate_dataset, render_estimate
+from corpusmill.builds.estimate import Moved, estimate_dataset, moved_by, render_estimate
 from corpusmill.builds.graph import GRAPH, open_build
-from corpusmill.builds.moved import Moved, moved_by
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.running import RunnableBuild

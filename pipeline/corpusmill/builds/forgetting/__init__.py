@@ -5,11 +5,11 @@ Out: rows in the list, a log of requests and of when each was fulfilled, places 
 
     list file <--add_requests-- ids of a file               steps/takedowns.py
     list file --note_gone--> log: asked by whom, gone since  steps/takedowns.py
-    a forgotten text --stretches_of--> Stretch, in all forms forms.py
+    a forgotten text --stretches_of--> Stretch, in all forms finding.py
     files --Finder--> the stretches in them                  finding.py, files.py
     a build --find_remains--> remains of forgotten documents remains.py
     old versions, folders --purge--> removed, or out of reach purge.py
-    objects of a store --search_store--> those with a text   buckets.py
+    objects of a store --search_store--> those with a text   remains.py
 
 The stages join, copies and filter (steps/stages) drop the documents.
 

@@ -25,8 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from corpusmill.builds.forgetting.buckets import kept_by_bucket, search_store
-from corpusmill.builds.forgetting.remains import HOLDS_SOURCES, Search, files_below, forgotten_documents, search_for
+from corpusmill.builds.forgetting.remains import (
+    HOLDS_SOURCES,
+    Search,
+    files_below,
+    forgotten_documents,
+    kept_by_bucket,
+    search_for,
+    search_store,
+)
 from corpusmill.config import FORGOTTEN
 from corpusmill.engine.build import COMMON
 from corpusmill.engine.garbage import abandoned_attempt, find_garbage, remove_garbage, superseded

@@ -1,30 +1,39 @@
-"""Remains of forgotten documents: the stretches that only they have, and the files that contain them."""
+"""Remains of forgotten documents: the stretches that only they have, and the files and objects that contain them.
+
+Every object of a store is streamed once, and searched meanwhile. And which documents of a request the last build has,
+before anybody waits for the next one to forget them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from corpusmill.builds.forgetting.files import strings_in
-from corpusmill.builds.forgetting.finding import Finder
-from corpusmill.builds.forgetting.forms import Stretch, stretches_of
-from corpusmill.config import FORGOTTEN
+from corpusmill.builds.forgetting.finding import Finder, Stretch, stretches_of
+from corpusmill.builds.graph import open_build
+from corpusmill.config import FORGOTTEN, DatasetConfig, ForgetConfig, work_of
 from corpusmill.documents.text_shard import TEXT_FILE, TextShard, open_text_shard
 from corpusmill.engine.ledger import DamagedStepError
 from corpusmill.engine.ledger.lock import LOCK_NAME
-from corpusmill.engine.stage import Stage
+from corpusmill.engine.runs import delivered_plans
+from corpusmill.engine.stage import Stage, StepMissingError
 from corpusmill.engine.work import Input
+from corpusmill.errors import visible
 from corpusmill.sources.parts import places_of
 from corpusmill.sources.stages.index import text_stage
-from corpusmill.steps.decisions import Sorted
+from corpusmill.steps.decisions import Sorted, key_of
 from corpusmill.steps.stages.copies import COPY, copies_of
 from corpusmill.steps.stages.join import document_keys, left_out_of
+from corpusmill.steps.takedowns import LOG, Key, keys_in_log
+from corpusmill.storage import Store, StoredFile, Wanted, open_once, open_store
+from corpusmill.storage.s3 import S3Store
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
 
 if TYPE_CHECKING:
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.engine.build import Build
+
 
 HOLDS_SOURCES = {"download": "files/*", "index": TEXT_FILE}  # outputs of stages that hold the sources' texts
 
@@ -161,3 +171,95 @@ def files_below(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.name != LOCK_NAME:
             yield path
+
+
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Requested:
+    """The documents of a request. `known` is False if `unmatched` is not certain: nothing was built, or not all of the
+    last build's ids can be read.
+    """
+
+    matched: tuple[Key, ...]
+    unmatched: tuple[Key, ...]
+    known: bool
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether no document is meant."""
+        return self.known and not self.matched
+
+    def __str__(self) -> str:
+        if not self.known:
+            return "the next build says which of them match a document"
+        wanted = len(self.matched) + len(self.unmatched)
+        text = f"{len(self.matched):,} of {wanted:,} match a document of the last build"
+        if not self.unmatched:
+            return text
+        names = [" line ".join(map(str, key)) for key in self.unmatched[:SHOWN]]
+        more = f" and {len(self.unmatched) - SHOWN:,} more" if len(self.unmatched) > SHOWN else ""
+        return f"{text}; not {visible(', '.join(names))}{more}"
+
+
+def match_requests(config: DatasetConfig, forget: ForgetConfig, wanted: Sequence[Key]) -> Requested:
+    """Look for documents among those that the last build indexed; the log's documents match, too."""
+    work = work_of(config)
+    rest = {key_of(*key) for key in wanted} - {key_of(*key) for key in keys_in_log(forget, work / LOG)}
+    plans = delivered_plans(work)
+    known = bool(plans) or not rest
+    try:
+        for build in map(open_build, plans[:1]):
+            for shard in build.units("index"):
+                text = open_text_shard(build.folder("index", shard))
+                place = places_of(build, shard, text)
+                rest.difference_update(document_keys(text, place, by_id=isinstance(forget.key, str)))
+    except (DamagedStepError, StepMissingError):  # reclaimed by a purge, or built by another version
+        known = not rest
+    keys = list(dict.fromkeys(wanted))
+    matched, unmatched = (tuple(key for key in keys if (key_of(*key) in rest) == lacks) for lacks in (False, True))
+    return Requested(matched, unmatched, known)
+
+
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SearchedObject:
+    """An object, named below the searched folder, and the forgotten documents whose text it contains."""
+
+    name: str
+    size_bytes: int
+    places: list[ForgottenPlace]
+
+
+def search_store(
+    folder: str, endpoint_url: str | None, search: Search, wanted: Callable[[str], bool] = lambda _: True
+) -> Iterator[SearchedObject]:
+    """Search all objects below a folder in a bucket or on the Hub whose names are `wanted`, in order of name.
+
+    Each is checked against the store's own checksum, or read twice where there is none. Raises as the store does,
+    SourceError for an object that changes meanwhile, and UnsearchableError for a damaged one.
+    """
+    store = open_store(folder, endpoint_url=endpoint_url)
+    for file in sorted(store.list_files(), key=lambda file: file.name):
+        if wanted(file.name):
+            yield SearchedObject(file.name, file.size_bytes, search_object(store, file, search))
+
+
+def search_object(store: Store, file: StoredFile, search: Search) -> list[ForgottenPlace]:
+    """The forgotten documents whose text one object contains. Raises as search_store does."""
+    with open_once(store, Wanted(file.name, file.size_bytes, file.identity)) as stream:
+        places = search.in_stream(cast(BufferedReader, stream), where=f"{store.folder}/{file.name}")
+        while stream.read(READ_BYTES):  # bytes behind an archive's end are part of the checksum
+            pass
+    return places
+
+
+def kept_by_bucket(folder: str, endpoint_url: str | None) -> str:
+    """Why a bucket may still have objects that were deleted; "" if it has not."""
+    store = open_store(folder, endpoint_url=endpoint_url)
+    if not isinstance(store, S3Store):
+        return "whether the bucket keeps deleted objects is not known: look for object versions and soft delete"
+    return "the bucket keeps versions of objects, deleted ones, too" if store.keeps_versions() else ""

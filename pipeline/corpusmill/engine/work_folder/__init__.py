@@ -23,5 +23,5 @@ Invariants: outputs without a receipt are garbage; a receipt is trusted only by 
 compared, times are the store's own; no client of a store crosses a fork.
 
 Price: one request per receipt that a process reads, one per range of blocks, one per output that it writes or per
-part of it, five per step (builds/moved.py counts them).
+part of it, five per step (builds/estimate.py counts them).
 """

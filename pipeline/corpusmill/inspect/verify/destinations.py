@@ -15,8 +15,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from corpusmill.builds.forgetting.buckets import search_object
-from corpusmill.builds.forgetting.remains import ForgottenPlace, Search, files_of_build, kept_in_spite, search_for
+from corpusmill.builds.forgetting.remains import (
+    ForgottenPlace,
+    Search,
+    files_of_build,
+    kept_in_spite,
+    search_for,
+    search_object,
+)
 from corpusmill.config import absolute, dataset_folder, version_folder
 from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import OutputFile
