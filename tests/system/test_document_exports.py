@@ -1,4 +1,4 @@
-"""Megatron and Nanoset in whole builds: framing, empty documents, selection, samples, one token file everywhere."""
+"""Megatron and Nanoset in whole builds: framing, empty documents, samples, one token file everywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tests.raising import raises
 from tests.system.corpus import configuration, make_documents, write_corpus
 
 EOT, BOS = 100257, 100258  # cl100k_base's <|endoftext|> and <|fim_prefix|>
-BOTH = {"megatron": {"part_bytes": "40KiB"}, "nanoset": {"file_bytes": "40KiB"}}
 
 
 def build(root: Path, **changes: object) -> Build:
@@ -69,20 +68,6 @@ def test_framing_bos_and_empty_documents_stand_in_both_formats_and_verify(framed
     actual = verify_build(framed)
     assert not actual.findings, render(actual)
     assert sum(verify_records(framed, 10_000, 0).records.values()) >= 2 * 60
-
-
-def test_framing_boundary_keeps_empty_documents_in_megatron_alone(root) -> None:
-    built = build(root, name="classic", framing={"empty_documents": "boundary"}, exports={"megatron": {}})
-    (part,) = parts_of(outputs(root, "classic"))
-    empty = built.total("tokenize", "documents_empty")
-    assert empty > 0
-    assert (np.diff(part.boundaries) == 0).sum() == empty
-    assert part.documents == 60
-    actual = verify_build(built)
-    assert not actual.findings, render(actual)
-    assert verify_records(built, 10_000, 0).records == {"megatron": 60}
-    with raises("config.empty_documents_boundary"):
-        check_config(configuration(root, framing={"empty_documents": "boundary"}), where="test")
 
 
 @pytest.mark.parametrize(("order", "empty"), [("random", 9), ("source", 4), ("source", 1)])
@@ -133,23 +118,6 @@ def test_several_keys_builds_of_two_keys_and_one_seed_keep_their_documents_side_
     assert held["text"] == [texts[number] for number in order]
 
 
-def test_framing_without_eod_the_documents_stand_bare(root) -> None:
-    built = build(root, name="bare", framing={"eod": False}, exports=BOTH)
-    tokens = np.concatenate([part.tokens for part in parts_of(outputs(root, "bare"))])
-    assert EOT not in tokens
-    assert tokens.size == built.total("tokenize", "tokens")
-    actual = verify_build(built)
-    assert not actual.findings, render(actual)
-
-
-def test_nanoset_loss_of_a_build_has_a_byte_for_every_token(framed, root) -> None:
-    files = sorted((outputs(root, "framed") / "nanoset").glob("*.ds"))
-    for path in files:
-        loss = np.fromfile(nanoset.loss_path(path), np.uint8)
-        assert loss.size == nanoset.open_file(path).tokens.size
-        assert loss.all()
-
-
 def test_one_token_file_is_one_file_at_a_local_destination(framed, root) -> None:
     folder = outputs(root, "framed")
     bins, files = sorted((folder / "megatron").glob("*.bin")), sorted((folder / "nanoset").glob("*.ds"))
@@ -185,31 +153,6 @@ def test_sums_name_every_file_as_sha256sum_writes_them(framed, root) -> None:
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert set(printed) == there - {"SHA256SUMS"}
     assert all(hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256 for name, sha256 in printed.items())
-
-
-def test_selection_leaves_short_documents_out_of_every_export_and_counts_them(root) -> None:
-    everything = build(root, name="everything")
-    chosen = build(root, name="chosen", selection={"minimum_tokens": 200, "minimum_bytes": 900})
-    lengths = []
-    for unit in everything.units("tokenize"):
-        ends = np.fromfile(everything.folder("tokenize", unit) / "ends", "<u8")
-        lengths += np.diff(ends, prepend=0).tolist()
-    short = chosen.total("tokenize", "documents_short")
-    parts = parts_of(outputs(root, "chosen"))
-    kept = sorted(part.document(i).size - 1 for part in parts for i in range(part.documents))
-    assert min(kept) >= 200
-    assert 0 < short < sum(length > 0 for length in lengths)
-    assert len(kept) + short == sum(length > 0 for length in lengths)
-    assert sum(kept) + chosen.total("tokenize", "tokens_short") == sum(lengths)
-    actual = verify_build(chosen)
-    assert not actual.findings, render(actual)
-    verify_records(chosen, 200, 0)
-
-
-def test_selection_and_kept_empty_documents_do_not_go_together(root) -> None:
-    for changes in ({"framing": {"empty_documents": "eod"}}, {"packing": {"empty_documents": "keep"}}):
-        with raises("config.selection_with_empty_documents"):
-            check_config(configuration(root, selection={"minimum_tokens": 5}, **changes), where="test")
 
 
 def test_prefix_is_new_for_new_content_and_index_caches_are_left_alone(root) -> None:

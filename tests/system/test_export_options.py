@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.errors import ConfigError
-from corpusmill.export.companions import read_manifest
 from corpusmill.inspect.datasets.peek import peek_record
 from corpusmill.inspect.lineage import verify_records
 from corpusmill.inspect.verify import render, verify_build
@@ -28,9 +26,6 @@ from corpusmill.shuffle.cells import cells_of
 from corpusmill.upload.stages.summarize import summarize
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
-from tests.tokens.vocabularies import shared
-
-EOT = 100257
 
 
 def build(root: Path, **changes: object) -> Build:
@@ -48,94 +43,17 @@ def root(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def optioned(root) -> Build:
-    exports = {
-        "webdataset": {"context_tokens": 129, "contexts_per_shard": 50, "exp_data": True},
-        "numpy": {
-            "tokens_per_shard": 1000,
-            "test_shards": 3,
-            "test_name": "val",
-            "file_name": "{split}/edu_{split}_{number}.npy",
-            "number_digits": 6,
-            "placeholders": True,
-            "checkpoints": True,
-        },
-    }
-    return build(root, exports=exports)
-
-
-def test_numpy_names_and_splits_are_those_configured(optioned, root) -> None:
-    actual = sorted(path.relative_to(outputs(root) / "numpy").as_posix() for path in outputs(root).rglob("numpy/*/*"))
-    assert [name for name in actual if name.startswith("val")] == [
-        "val/.placeholder",
-        *(f"val/edu_val_{number:06d}.npy" for number in range(3)),
-    ]
-    assert "train/.placeholder" in actual
-    assert (outputs(root) / "numpy/train/.placeholder").stat().st_size == 0
-
-
-def test_numpy_checkpoints_say_where_each_full_shard_ends(optioned, root) -> None:
-    folder = outputs(root) / "numpy"
-    paths = [*sorted((folder / "val").glob("*.npy")), *sorted((folder / "train").glob("*.npy"))]
-    stream = np.concatenate([np.load(path) for path in paths])
-    actual = [json.loads(line) for line in (folder / "checkpoints/checkpoints.jsonl").read_text().splitlines()]
-    assert [item["shard"] for item in actual] == list(range(len(stream) // 1000))
-    begins = np.flatnonzero(stream == EOT)
-    for item in actual:
-        end = 1000 * (item["shard"] + 1)
-        assert item["documents"] == int((begins < end).sum())
-        rest = begins[begins >= end]
-        assert item["carry_tokens"] == (int(rest[0]) if len(rest) else len(stream)) - end
-    newest = folder / f"checkpoints/{actual[-1]['document']}.txt"
-    assert newest.read_text() == f"{actual[-1]['shard']}:{actual[-1]['documents']}"
-
-
-def test_webdataset_manifest_stage_writes_exp_data(optioned, root) -> None:
-    reference = json.loads((outputs(root) / "webdataset/exp_data.json").read_text())
-    assert reference["dataset_url"] == f"{outputs(root)}/webdataset/"
-    listed = read_manifest(outputs(root) / "webdataset" / "manifest.jsonl")
-    assert reference["num_tokens"] == 129 * sum(records for _, records in listed)
-
-
-def test_build_options_verify_accepts_everything(optioned) -> None:
-    assert not verify_build(optioned).findings, render(verify_build(optioned))
-
-
-@pytest.mark.parametrize("share", [0.25, 0.0])
-def test_numpy_raw_layout_is_two_files_of_one_stream(root, share: float) -> None:
-    exports = {"numpy": {"layout": "bin", "test_share": share}}
-    built = build(root, name="raw", exports=exports)
-    folder = outputs(root, "raw") / "numpy"
-    sizes = {path.name: path.stat().st_size // 4 for path in folder.iterdir()}
-    assert set(sizes) == ({"val.bin", "train.bin"} if share else {"train.bin"})
-    tokens = sum(sizes.values())
-    assert sizes.get("val.bin", 0) == int(tokens * share)
-    assert not verify_build(built).findings, render(verify_build(built))
-    assert verify_records(built, 40, 1)
-    tokens_from_7 = np.fromfile(folder / "train.bin", "<u4")[7:12]
-    assert peek_record(folder / "train.bin", 7, 5).ids.tolist() == tokens_from_7.tolist()
-
-
-def test_report_of_raw_numpy_files_says_their_tokens(root) -> None:
+def test_numpy_raw_layout_is_verified_peeked_into_and_reported_by_its_tokens(root) -> None:
     """Files of `layout: bin` end like Megatron's data, which have the tokens of another name."""
     built = build(root, exports={"numpy": {"layout": "bin", "test_share": 0.25}, "megatron": {}})
+    assert not verify_build(built).findings, render(verify_build(built))
+    assert verify_records(built, 40, 1)
+    train = outputs(root) / "numpy" / "train.bin"
+    assert peek_record(train, 7, 5).ids.tolist() == np.fromfile(train, "<u4")[7:12].tolist()
     exports = {export.format: export for export in summarize(built).exports}
     eots = built.total("tokenize", "documents_out") - built.total("tokenize", "documents_empty")
     assert sum(file.tokens or 0 for file in exports["numpy"].files) == built.total("tokenize", "tokens") + eots
     assert sum(file.records or 0 for file in exports["megatron"].files) == eots
-
-
-def test_numpy_raw_layout_of_a_small_vocabulary_is_uint16(root) -> None:
-    """nanoGPT reads train.bin and val.bin as uint16."""
-    tokenizer = {"name": "r50k_base", "file": str(shared("r50k_base.tiktoken"))}
-    exports = {"numpy": {"layout": "bin", "test_share": 0.25, "test_name": "val"}}
-    built = build(root, name="small", tokenizer=tokenizer, dedup={"mode": "none"}, exports=exports)
-    val, train = (np.fromfile(outputs(root, "small") / f"numpy/{split}.bin", "<u2") for split in ("val", "train"))
-    stream = np.concatenate([val, train])
-    assert len(stream) == built.total("tokenize", "tokens") + int((stream == 50256).sum())
-    assert int((stream == 50256).sum()) == built.total("gather", "records")
-    assert len(val) == len(stream) // 4
 
 
 def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch, caplog) -> None:
@@ -161,8 +79,9 @@ def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch
     assert "warning: improbable order (p < 0.001): try another seed" in console.export_text()
 
 
-def test_report_states_the_quality_of_the_shuffle(optioned) -> None:
-    summary = from_json((optioned.folder("report", "report") / "summary.json").read_bytes())
+def test_report_states_the_quality_of_the_shuffle(root) -> None:
+    built = build(root, exports={"webdataset": {"context_tokens": 129, "contexts_per_shard": 50}})
+    summary = from_json((built.folder("report", "report") / "summary.json").read_bytes())
     assert summary.shuffle is not None
     assert {item.name.partition(":")[2].strip() for item in summary.shuffle.quality} == {
         "correlation of source and final position",
@@ -170,7 +89,7 @@ def test_report_states_the_quality_of_the_shuffle(optioned) -> None:
         "how unevenly the sources spread over the files (1: as chance spreads them)",
     }
     assert not summary.shuffle.warnings
-    page = (optioned.folder("report", "report") / "report.html").read_text()
+    page = (built.folder("report", "report") / "report.html").read_text()
     assert "neighbours of one document" in page
 
 

@@ -212,14 +212,11 @@ def built_stream(folder: Path, tokenizer: dict[str, object], **changes: object) 
     return stream(contexts(folder), 0)
 
 
-@pytest.mark.parametrize("bos", [False, True])
-def test_webdataset_llama_3_separates_by_its_end_of_text_and_opens_by_bos_if_asked(tmp_path, bos: bool) -> None:
+def test_webdataset_llama_3_separates_by_its_end_of_text_and_opens_by_bos(tmp_path) -> None:
     """The original separates by id 0, which is "!", and adds 128000 with tiktoken only."""
     plain = load_tokenizer("cl100k_base", engine="tiktoken")
-    tokens = built_stream(tmp_path, like_llama_3(), packing={"bos": bos})
-    expected = [
-        token for text in FEW for token in (*([BEGIN] if bos else []), *plain.encode([text.encode()])[0].tolist(), END)
-    ]
+    tokens = built_stream(tmp_path, like_llama_3(), packing={"bos": True})
+    expected = [token for text in FEW for token in (BEGIN, *plain.encode([text.encode()])[0].tolist(), END)]
     assert tokens[: len(expected)] == expected
     assert 0 not in tokens
 

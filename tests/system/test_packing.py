@@ -1,4 +1,4 @@
-"""Every packing option through a whole build: contexts as the oracle cuts them, accounts, lineage and verification."""
+"""Packing options through whole builds: contexts as the oracle cuts them, accounts, lineage and verification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from corpusmill.inspect.verify import verify_build
 from corpusmill.report.summary import from_json
 from tests.oracles.cl100k import cl100k
 from tests.oracles.tokens import packed
-from tests.quick import quick
 from tests.system.corpus import configuration, lines_of, make_documents
 
 EOT, BOS, PAD = 100257, 100258, 100276
@@ -30,13 +29,6 @@ OPTIONS = {
     "eot around": {"eot": "around"},
     "overlap, file": {"overlap_tokens": 1, "stream": "file", "eot": "around"},
     "as tokshuf": {"tail": "always_pad", "stream": "file", "empty_documents": "keep"},
-    "eot before": {"eot": "before"},
-    "bos": {"bos": True, "eot": "around"},
-    "file": {"stream": "file"},
-    "best fit": {"fit": "best_fit"},
-    "overlap": {"overlap_tokens": 1},
-    "one padded tail": {"tail": "always_pad"},
-    "keep empty": {"empty_documents": "keep", "bos": True},
 }
 
 
@@ -71,7 +63,7 @@ def contexts(root: Path) -> tuple[list[list[int]], dict[tuple[str, int], list[in
     return [by_ordinal[item] for item in sorted(by_ordinal)], by_record
 
 
-@pytest.mark.parametrize("name", quick(OPTIONS, 4))
+@pytest.mark.parametrize("name", OPTIONS)
 def test_packing_option_through_a_whole_build_is_the_oracles_and_traced_back(root, name: str) -> None:
     options = PackingConfig(**OPTIONS[name]).model_dump()
     built = build(root, OPTIONS[name])

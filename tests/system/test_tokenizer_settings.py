@@ -1,19 +1,22 @@
-"""The tokenizer's part of a configuration: locked, checked before anything runs, and stated by every receipt."""
+"""The tokenizer's part of a configuration: locked, checked before anything runs, stated by every receipt, and
+as docs/tokenizers.md has it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from benchmarks.vocabularies import PAGE, RESULT, page
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.cli import app
-from corpusmill.config import load_config
+from corpusmill.config import check_config, load_config
 from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.report.summary import EncodedSummary
 from corpusmill.tokens.stages.tokenize import locked
@@ -190,3 +193,22 @@ def test_shard_reprocessed_with_a_tokenizer_that_loses_text_is_refused_before_th
         path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob(RECEIPT_NAME) if "plan" not in path.parts
     }
     assert after == {path: before[path] for path in after}
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-V3"])
+def test_tokenizers_page_configuration_is_valid_and_names_no_engine(name: str) -> None:
+    text = PAGE.read_text()
+    assert f"name: {name}" in text
+    values = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
+    values["tokenizer"]["name"] = name
+    assert check_config(values, where="docs/tokenizers.md").tokenizer.engine == "auto"
+    assert "engine" not in values["tokenizer"]
+
+
+def test_tokenizers_page_table_is_that_of_the_result_file() -> None:
+    text = PAGE.read_text()
+    result = json.loads(RESULT.read_text())
+    assert page(result, text) == text
+    rows = result["figures"]["tokenizers"].values()
+    assert rows
+    assert sum(row["documents_unequal"] + row["tricky_unequal"] for row in rows) == 0

@@ -1,9 +1,13 @@
-"""Engine auto: the ids of tokenizers for every tokenizer.json that it reads, the fast way where that is proven."""
+"""Engine auto: the ids of tokenizers for every tokenizer.json that it reads, the fast way where that is proven; a few
+texts one by one and many in a batch have the same ids.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,8 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
 from corpusmill.errors import TokenizerError
+from corpusmill.tokens import engines
+from corpusmill.tokens.engines import FEW_TEXTS
 from corpusmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.quick import examples, quick
 from tests.raising import raises
@@ -151,3 +157,30 @@ def test_auto_ids_beyond_16_and_24_bits_come_back_whole(tmp_path, number: int) -
 def test_auto_digits_with_characters_of_a_newer_unicode_go_to_the_reference(tmp_path) -> None:
     tokenizer = load_tokenizer(written(small(pre_tokenizer=digits(each=True)), tmp_path))
     assert require_reference(tokenizer, [b"a1b22", "\u3097".encode(), "٣½".encode(), b""]) == 1
+
+
+TEXTS = ["", " ", "a", "12 and 345", "naïve 中文 ٣٤", "the end.\n\n", "<|endoftext|>"]
+
+
+@pytest.fixture(params=["ranks", "digits", "digits in a row"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
+    if request.param == "ranks":
+        return load_tokenizer("cl100k_base", engine="gigatoken")
+    return load_tokenizer(written(small(pre_tokenizer=digits(each=request.param == "digits")), tmp_path))
+
+
+@pytest.mark.parametrize("alone_texts", [0, engines.ALONE_TEXTS])
+def test_batch_of_many_texts_has_the_ids_of_each_by_itself(
+    tokenizer: Tokenizer, alone_texts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_alone", [0])
+    monkeypatch.setattr(engines, "ALONE_TEXTS", alone_texts)
+    if alone_texts:
+        monkeypatch.delitem(sys.modules, "awkward", raising=False)
+    texts = [text.encode() for text in TEXTS * FEW_TEXTS]
+    assert tokenizer.engine == "gigatoken"
+    tokens, ends = tokenizer.encode(texts)
+    rows = [tokenizer.encode([text])[0].tolist() for text in texts[: len(TEXTS)]]
+    assert tokens.tolist() == [token for row in rows for token in row] * FEW_TEXTS
+    assert len(ends) == len(texts)
+    assert ("awkward" in sys.modules) == (alone_texts == 0)

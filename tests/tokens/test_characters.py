@@ -1,4 +1,4 @@
-"""Documents that hold a string, and characters of a kind, against what Python and tokenizers say of them."""
+"""Documents that hold a string, characters of a kind, what is normalized run by run: as Python and tokenizers see it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
 from corpusmill.tokens.characters import (
+    CHARACTERS,
     UNASSIGNED,
     Form,
     StringFinder,
@@ -21,7 +22,9 @@ from corpusmill.tokens.characters import (
     holding_kind,
     number_kinds,
 )
+from corpusmill.tokens.tokenizer import load_tokenizer
 from tests.quick import quick
+from tests.tokens.vocabularies import small, written
 
 SHORT = st.text("ab<é中", min_size=1, max_size=12)
 ODD = st.text(st.sampled_from("a1 é\u0301٣Ⅷ½中각\u1100\u1161\u11a8\u0338<\u3097\U0001d7d9"), max_size=12)
@@ -80,3 +83,25 @@ def test_characters_that_do_not_change_stay_beside_all_others_of_them(form: Form
 def test_text_without_changing_characters_is_normalized_as_it_is(form: Form, text: str) -> None:
     if not holding_kind([text.encode()], changing_kinds(form), 1)[0]:
         assert getattr(normalizers, form)().normalize_str(text) == text
+
+
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+COMBINING = "aA \n<=\u0338\u0301\u0327\u1100\u1161\u11a8\uac00\ufb01\u00bd\u212b\u0344\u3099\u304b"
+
+
+@pytest.fixture(scope="module", params=quick(FORMS, 1))
+def engine(request, tmp_path_factory):
+    return load_tokenizer(written(small(normalizer={"type": request.param}), tmp_path_factory.mktemp("form")))._encode
+
+
+def test_normalize_every_character_that_changes_is_as_in_a_whole_text(engine) -> None:
+    """Hangul syllables change by rule: some of them, and of the others some, are enough."""
+    every = [chr(number) for number in range(CHARACTERS) if not 0xD800 <= number < 0xE000]
+    changing = [item for item in every if unicodedata.decomposition(item) or unicodedata.combining(item)]
+    text = "".join(f"{item}a{item}\u0301 {item}" for item in [*changing, *every[:0x400], *every[0x400::64]]).encode()
+    assert engine.normalize([text]) == [engine.reference.normalized(text)]
+
+
+@given(text=st.text(st.sampled_from(COMBINING), max_size=20))
+def test_normalize_any_text_is_the_references(engine, text: str) -> None:
+    assert engine.normalize([text.encode()]) == [engine.reference.normalized(text.encode())]
