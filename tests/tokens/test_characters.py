@@ -1,4 +1,4 @@
-"""Documents that hold a string, characters of a kind, what is normalized run by run: as Python and tokenizers see it."""
+"""Documents that hold a string, characters of a kind, and what is normalized in runs, as Python and tokenizers do."""
 
 from __future__ import annotations
 
