@@ -193,29 +193,10 @@ def test_locate_document_removed_whole_is_in_no_record(built) -> None:
     assert "c.jsonl:1" in render_located(copy)
 
 
-def test_locate_touching_duplicates_of_two_documents_name_both(built) -> None:
-    (actual,) = locate_id(built, "touching")
-    (item,) = actual.duplicates
-    assert [each.earlier.line for each in item.occurrences] == [1, 4]
-
-
-def test_locate_text_of_short_period_repeats_itself(built) -> None:
-    (actual,) = locate_id(built, "period")
-    (item,) = actual.duplicates
-    (each,) = item.occurrences
-    assert each.earlier == actual.document
-    assert each.earlier_bytes[0] < each.text_bytes[0]
-
-
 def test_locate_empty_document_says_so(built) -> None:
     (actual,) = locate_id(built, "empty")
     assert (actual.text_bytes, actual.records, actual.duplicates) == (0, (), ())
     assert "empty: in no record" in render_located(actual)
-
-
-@pytest.mark.parametrize(("document_id", "line"), [("17", 4), ("[1.50]", 12), ("", 3)])
-def test_locate_id_finds_ids_that_are_no_strings_and_none(built, document_id: str, line: int) -> None:
-    assert ("c.jsonl", line) in [(item.document.source, item.document.line) for item in locate_id(built, document_id)]
 
 
 def test_locate_id_finds_every_id(built, ids) -> None:

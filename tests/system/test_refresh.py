@@ -121,13 +121,6 @@ def test_refresh_touched_but_equal_file_changes_nothing_after_download(root) -> 
     assert all(reused(built, stage, unit) for stage in ("index", "tokenize", "export") for unit in built.units(stage))
 
 
-def test_refresh_removed_file_equals_a_build_from_scratch(root) -> None:
-    (root / "corpus" / "part3.jsonl").unlink()
-    built = build(root)
-    assert all(reused(built, "tokenize", unit) for unit in built.units("tokenize"))
-    assert outputs(root) == scratch(1, 2)
-
-
 def test_plan_changed_setting_is_named_with_both_values(built_root) -> None:
     planned = open_build(plan_dataset(settings(built_root, dedup={"mode": "remove", "minimum_bytes": 120})))
     text = render_preview(preview(planned), STEP_OF)

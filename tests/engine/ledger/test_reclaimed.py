@@ -58,13 +58,6 @@ def test_reclaimed_output_that_is_opened_is_a_damaged_step_that_says_so(folder: 
     assert (caught.value.stage, caught.value.unit) == ("stage", "unit")
 
 
-def test_reclaimed_step_that_runs_again_is_whole(tmp_path: Path, folder: Path) -> None:
-    reclaim_outputs(folder, ("*",))
-    receipt = read_receipt(run_once(STEP, tmp_path, write))
-    assert receipt.reclaimed == ()
-    Blocks(folder, receipt).require()
-
-
 def test_reclaimed_lost_file_of_another_name_is_damage_all_the_same(tmp_path: Path, folder: Path) -> None:
     reclaim_outputs(folder, ("tokens",))
     (folder / "rows").unlink()

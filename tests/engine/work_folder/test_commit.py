@@ -66,12 +66,6 @@ def read_or_run_again() -> tuple[bytes, bool]:
         return read_anew(), True
 
 
-def test_step_of_one_machine_is_read_by_another(bucket: str, tmp_path: Path) -> None:
-    run()
-    with machine(tmp_path, "second"):
-        assert read_anew() == CONTENT
-
-
 def test_step_whose_outputs_are_empty_is_read_by_another_machine(bucket: str, tmp_path: Path) -> None:
     run(b"")
     with machine(tmp_path, "second"):
