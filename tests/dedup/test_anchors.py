@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -157,13 +156,5 @@ def test_open_anchors_shortened_file_is_refused(tmp_path: Path, name: str, lost_
     write(tmp_path, [b"ab" * 50 + bytes(random.Random(1).choices(b"abcd", k=500))], 20)
     data = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(data[:-lost_bytes])
-    with raises("anchors.files_disagree"):
-        open_anchors(tmp_path)
-
-
-def test_open_anchors_of_another_format_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, [b"text"], 7)
-    header = json.loads((tmp_path / "anchors.json").read_text())
-    (tmp_path / "anchors.json").write_text(json.dumps({**header, "format": 1}))
     with raises("anchors.files_disagree"):
         open_anchors(tmp_path)

@@ -240,19 +240,6 @@ def test_annotate_existing_key_is_an_error_unless_it_may_go(line: bytes, key: st
 
 
 @pytest.mark.parametrize("replace_existing", [False, True])
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (b'{"meta": {"old": null}, "text": "ab"}', b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
-        (b'{"meta": null, "text": "ab"}', b'{"meta": {"old": [[0, 1]]}, "text": "ab"}'),
-    ],
-)
-def test_annotate_counts_null_as_absent(line: bytes, expected: bytes, replace_existing: bool) -> None:
-    output, _ = write_back(line, [[(0, 1)]], "annotate", annotate_key="meta.old", replace_existing=replace_existing)
-    assert output == expected
-
-
-@pytest.mark.parametrize("replace_existing", [False, True])
 @pytest.mark.parametrize("value", [b'"kept"', b"0", b"[]", b"false"])
 def test_annotate_below_something_other_than_an_object_is_an_error(value: bytes, replace_existing: bool) -> None:
     """With replace_existing the value was deleted."""

@@ -94,14 +94,6 @@ def test_quality_source_order_is_outside_every_band() -> None:
     assert bands([(shard, record) for shard in range(3) for record in range(1000)], 3, 1000, 0.001) == [False] * 3
 
 
-def test_quality_order_shuffled_only_within_shards_is_found() -> None:
-    order = [
-        item for shard in range(3) for item in sorted(shuffled_order(7, 3, 1000), key=lambda pair: pair[0] != shard)
-    ]
-    within = [item for place, item in enumerate(order) if place % 3000 < 1000]
-    assert bands(within, 3, 1000, 0.001)[::2] == [False, False]
-
-
 @pytest.mark.parametrize("records", [0, 1, 2, 3])
 def test_quality_few_records_are_measured_without_a_fault(records: int) -> None:
     order = [(0, ordinal) for ordinal in range(records)]
@@ -119,11 +111,6 @@ def test_quality_files_are_merged_until_chi_square_holds() -> None:
     assert min(np.sum(grouped, axis=0)) >= 20
     assert grouped_table(np.full((4, 1), 100)) is None
     assert grouped_table(np.full((1, 10), 100)) is None
-
-
-def test_quality_table_of_an_even_mixture_has_chi_square_zero() -> None:
-    band = table_band([[10, 20], [30, 60]], 0.001)
-    assert (band.measured, band.ideal) == (0.0, 1.0)
 
 
 def test_quality_chi_square_limit_is_the_tables_quantile() -> None:

@@ -167,11 +167,6 @@ def test_reference_that_grows_redoes_what_depends_on_it_alone(tmp_path: Path) ->
     assert fates == {"index": {"reuse"}, "anchor": {"reuse"}, "reference": {"reuse", "run"}}
     after = build(config)
     assert after.total("union", "reference_bytes") > before.total("union", "reference_bytes")
-    grown = documents(tmp_path)
-    (tmp_path / "anew").mkdir()
-    write(tmp_path / "anew" / "tiny", "b1", "b2")
-    build(settings(tmp_path / "anew", small(write(tmp_path / "anew" / "references", "a1", "a2"))))
-    assert documents(tmp_path / "anew") == grown
 
 
 def test_locate_of_a_removed_text_names_the_reference_and_where_in_it(tmp_path: Path) -> None:
