@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-# A task a line, mapped ones with a star, and the tasks before it: November 2026, when tasks listed units.
+# A task a line, mapped ones with a star, and the tasks before it: November 2026, when tasks listed units. Half of them.
 STAGES = """
 plan:
 estimate: plan
@@ -17,57 +17,24 @@ index*: download units.list_download
 find_ranges.reference_index*: reference units.list_reference
 list_quarantine: index
 quarantine*: index list_quarantine
-units.list_decisions: estimate
-decisions*: quarantine units.list_decisions
-units.list_join: estimate
-join*: decisions units.list_join
-units.list_decided: estimate
-decided*: join units.list_decided
-units.list_copies: estimate
-copies*: join units.list_copies
-list_filter: copies join
-filter*: copies decided list_filter
-units.list_benchmarks: estimate
-benchmarks*: decided filter units.list_benchmarks
-units.list_decontaminate: estimate
-decontaminate*: benchmarks units.list_decontaminate
-approve_decontamination: decontaminate
 units.list_anchor: estimate
-find_ranges.anchor*: approve_decontamination units.list_anchor
-units.list_suffix_array: estimate
-find_ranges.suffix_array*: approve_decontamination units.list_suffix_array
-find_ranges.list_shared: find_ranges.anchor find_ranges.reference_index
-find_ranges.shared*: find_ranges.anchor find_ranges.list_shared find_ranges.reference_index
-units.list_reference_context: estimate
-find_ranges.reference_context*: find_ranges.shared units.list_reference_context
-find_ranges.context*: find_ranges.shared units.list_anchor
-find_ranges.settle*: find_ranges.context find_ranges.list_shared find_ranges.reference_context
-find_ranges.reference_border*: find_ranges.settle units.list_reference_context
-find_ranges.border*: find_ranges.settle units.list_anchor
-find_ranges.list_match: find_ranges.anchor find_ranges.reference_index find_ranges.suffix_array
-find_ranges.match*: find_ranges.border find_ranges.list_match find_ranges.reference_border find_ranges.suffix_array
+find_ranges.anchor*: quarantine units.list_anchor
+find_ranges.list_match: find_ranges.anchor find_ranges.reference_index
+find_ranges.match*: find_ranges.anchor find_ranges.list_match
 units.list_union: estimate
 find_ranges.union*: find_ranges.match units.list_union
 approve_removal: find_ranges.union
-units.list_refine: estimate
-refine*: approve_removal units.list_refine
-units.list_lost: estimate
-lost*: refine units.list_lost
 units.list_writeback: estimate
-writeback*: refine units.list_writeback
-tokenize*: refine units.list_download
-units.list_audit: estimate
-audit*: tokenize units.list_audit
-units.list_budget: estimate
-budget*: audit units.list_budget
+writeback*: approve_removal units.list_writeback
+tokenize*: approve_removal units.list_download
 units.list_scatter: estimate
-shuffle.scatter*: budget units.list_scatter
+shuffle.scatter*: tokenize units.list_scatter
 shuffle.list_gather: tokenize
 shuffle.gather*: shuffle.list_gather shuffle.scatter
 exports.list_export: shuffle.scatter
 exports.export*: exports.list_export shuffle.gather
 units.list_manifest: estimate
-exports.manifest*: exports.export lost units.list_manifest writeback
+exports.manifest*: exports.export units.list_manifest writeback
 units.list_upload: estimate
 upload*: exports.manifest units.list_upload
 report: upload

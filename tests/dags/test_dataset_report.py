@@ -315,217 +315,200 @@ FIGURES = {
 
 NOW = datetime.now(UTC)
 BUILT = object()  # stands for the plan's receipt
-OF_FORGETTING = "forget_documents"  # its plan begins when somebody has approved
+Change = tuple[Any, ...]  # a function of a run, and its other arguments
+PLANNING = {"until": "download", "state": "running"}
+FORGETTING = "forget_documents"  # its plan begins when somebody has approved
+UNPLANNED = "unknown tokenizer\n  where     tokenizer.name: cl100k_bse"
 
 
-def failed(task_id: str, map_index: int = -1, label: str | None = None) -> tuple[Any, ...]:
-    """A change of a run: another task, which has failed."""
-    return add_task, task_row(task_id, map_index, label, "failed", NOW, NOW)
+def failed(task_id: str, why: str, map_index: int = -1, label: str | None = None) -> list[Change]:
+    """Another task, which has failed."""
+    row = task_row(task_id, map_index, label, "failed", NOW, NOW)
+    return [(add_task, row), (add_xcom, task_id, map_index, "why", why)]
 
 
-def unplanned(state: str, why: str) -> list[tuple[Any, ...]]:
-    """Changes of a run whose plan's task has come no further."""
+def unplanned(state: str, why: str) -> list[Change]:
+    """A plan's task that has come no further."""
     return [(set_state_of_plan, state, why), (add_xcom, "download", 0, "why", "an older reason of another task")]
 
 
-def asked_before_the_plan(state: str, planning: str | None) -> list[tuple[Any, ...]]:
-    """Changes of a run of forget_documents whose approval has come to a state."""
+def asked_before_the_plan(state: str, planning: str | None) -> list[Change]:
+    """In a run of forget_documents, an approval that has come to a state."""
     return [
         (set_handed_on, {"plan": None}),
-        (set_state_of_task, "plan", -1, planning, "", OF_FORGETTING),
-        (set_state_of_task, "download", 0, planning, "", OF_FORGETTING),
+# {what a run is: (how it is seeded, what changes then, what its page says, in words or HTML, and what it does not)}
+            (set_state_of_task, name, place, planning, "", FORGETTING)
+            for name, place in (("plan", -1), ("download", 0))
+        ),
         (remove_tasks, "approve_removal", "approve_decontamination"),
-        (add_task, task_row("approve_forgetting", -1, None, state, NOW, None), OF_FORGETTING),
+        (add_task, task_row("approve_forgetting", -1, None, state, NOW, None), FORGETTING),
     ]
 
 
-# {what a run is: (how it is seeded, what changes then, what its page says, in words or HTML, and what not)}
-SAYS: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]], list[str], list[str]]] = {
+def waits(task_id: str, map_index: int, why: str = "") -> Change:
+    """A task that waits for others."""
+    return set_state_of_task, task_id, map_index, "up_for_reschedule", why
+
+
+# {what a run is: (how it is seeded, what changes then, what its page says in words or HTML, and what it does not say)}
+SAYS: dict[str, tuple[dict[str, Any], list[Change], str, str]] = {
     "planned while another run has the dataset": (
-        {"until": "download", "state": "running"},
+        PLANNING,
         unplanned("up_for_reschedule", "it is said <here>"),
-        ["This run waits for another one", "it is said <here>", "by itself"],
-        ["older reason"],
+        "This run waits for another one | it is said <here> | by itself",
+        "older reason",
     ),
     "planned while a bucket cannot be reached": (
-        {"until": "download", "state": "running"},
+        PLANNING,
         unplanned("up_for_retry", "it is said <here>"),
-        ["The sources could not be listed yet", "it is said <here>", "by itself"],
-        ["older reason"],
+        "The sources could not be listed yet | it is said <here> | by itself",
+        "older reason",
     ),
-    "being planned": (
-        {"until": "download", "state": "running"},
-        unplanned("running", ""),
-        ["The sources are being listed"],
-        ["older reason"],
-    ),
+    "being planned": (PLANNING, unplanned("running", ""), "The sources are being listed", "older reason"),
     **{
         f"of a failed plan, {state}": (  # it goes on until its last task has closed it
             {"until": "download", "state": "failed"},
-            [
-                (set_state_of_run, state),
-                (set_state_of_plan, "failed", "unknown tokenizer\n  where     tokenizer.name: cl100k_bse"),
-            ],
-            [
-                "Nothing was built: this run could not be planned",
-                "unknown tokenizer where tokenizer.name: cl100k_bse",
-                '/tasks/plan"',
-            ],
-            ["Progress"],
+            [(set_state_of_run, state), (set_state_of_plan, "failed", UNPLANNED)],
+            "Nothing was built: this run could not be planned | unknown tokenizer where tokenizer.name: cl100k_bse"
+            ' | /tasks/plan"',
+            "Progress",
         )
         for state in ("failed", "running")
     },
     "cleared, and its plan failed": (
         {},
         [(set_state_of_plan, "failed", "a source does not exist")],
-        ["This run could not be planned again a source does not exist", "is still there"],
-        ["Nothing was built"],
+        "This run could not be planned again a source does not exist | is still there",
+        "Nothing was built",
     ),
     "of two parts, of which the second failed": (
         {"until": "tokenize", "state": "failed", "parts": 2},
         [
-            (set_state_of_task, "tokenize", 0, "success"),
+            (set_state_of_task, "tokenize", 0, "success", "of a try that is over"),
             (set_state_of_task, "tokenize", 1, "failed", "the second cannot go on"),
-            (add_xcom, "tokenize", 0, "why", "of a try that is over"),
         ],
-        ["failed the second cannot go on", "tokenize 1 of 2 1 failed"],
-        ["of a try that is over"],
+        "failed the second cannot go on | tokenize 1 of 2 1 failed",
+        "of a try that is over",
     ),
-    "failed without a word": ({"until": "tokenize", "state": "failed"}, [], ["failed Its log says what failed"], []),
+    "failed without a word": ({"until": "tokenize", "state": "failed"}, [], "failed Its log says what failed", ""),
     "to try again": (
         {"until": "tokenize", "state": "running"},
         [(set_state_of_task, "tokenize", 0, "up_for_retry", "the store did not answer")],
-        ["failed, and will try again by itself the store did not answer", "tokenize will try again"],
-        [],
+        "failed, and will try again by itself the store did not answer | tokenize will try again",
+        "",
     ),
     "that tried again and passed": (
         {"until": "tokenize", "state": "running"},
         [(set_state_of_task, "tokenize", 0, "success", "the store did not answer")],
-        [],
-        ["the store did not answer"],
+        "",
+        "the store did not answer",
     ),
-    **{
-        f"of which {task_id} failed, a task of no step": (  # it was red, and showed nine steps that were done
+    **{  # it was red, and showed nine steps that were done
+        f"of which {task_id} failed, a task of no step": (
             {},
-            [(remove_tasks, "close"), failed(task_id), (add_xcom, task_id, -1, "why", "the claim cannot be read")],
-            [f"{task_id} failed the claim cannot be read"],
-            ["The delivery of this run is still valid"],  # nobody has cleared anything
+            [(remove_tasks, "close"), *failed(task_id, "the claim cannot be read")],
+            f"{task_id} failed the claim cannot be read",
+            "The delivery of this run is still valid",  # nobody has cleared anything
         )
         for task_id in ("close", "compare")
     },
     "rejected": (
         {"until": "writeback", "state": "failed"},
-        [
-            (set_state_of_task, "writeback", 0, "upstream_failed"),
-            (set_state_of_task, "approve_removal", -1, "failed"),
-        ],
-        ["approve_removal failed Somebody rejected it"],
-        [],
+        [(set_state_of_task, "writeback", 0, "upstream_failed"), (set_state_of_task, "approve_removal", -1, "failed")],
+        "approve_removal failed Somebody rejected it",
+        "",
     ),
     "of an older version, failed": (
         {"until": "download", "state": "failed"},
         [
-            (remove_tasks, *TASKS),
-            failed("units.tokenize", 2, "00002"),
-            (add_xcom, "units.tokenize", 2, "why", "the text is not what it was"),
-            (set_handed_on, {"plan": BUILT}),
+            *((remove_tasks, *TASKS), (set_handed_on, {"plan": BUILT})),
+            *failed("units.tokenize", "the text is not what it was", 2, "00002"),
         ],
-        ["units.tokenize 00002 failed the text is not what it was", "a new run reuses it"],
-        ['id="step-'],
+        "units.tokenize 00002 failed the text is not what it was | a new run reuses it",
+        'id="step-',
     ),
     **{
         f"with another version's estimate {number}": (
             {},
             [(skip_all,), (add_xcom, "plan", -1, "estimate", figures)],
-            ["Another version of Corpusmill wrote its estimate"],
-            [],
+            "Another version of Corpusmill wrote its estimate",
+            "",
         )
         for number, figures in enumerate([{"tokens": 3}, FIGURES | {"held": 5}, FIGURES | {"tokens": "many"}])
     },
-    "cleared, not begun again, after one that changed nothing": (  # Airflow keeps what a task has said until it begins
+    "cleared after it changed nothing, and not begun again": (  # Airflow keeps what a task has said until it begins
         {},
         [
-            (skip_all,),
-            (add_xcom, "plan", -1, "unchanged", BUILT),
-            (set_state_of_task, "plan", -1, None),
-            (set_state_of_run, "running"),
+            *((skip_all,), (add_xcom, "plan", -1, "unchanged", BUILT)),
+            *((set_state_of_task, "plan", -1, None), (set_state_of_run, "running")),
         ],
-        [],
-        ["Nothing has changed"],
+        "",
+        "Nothing has changed",
     ),
     "cleared, failed, with the report of the try before": (
         {},
         [
-            (set_state_of_task, "tokenize", 0, "failed"),
-            (set_state_of_task, "report", -1, "upstream_failed"),
+            *((set_state_of_task, "tokenize", 0, "failed"), (set_state_of_task, "report", -1, "upstream_failed")),
             (set_state_of_run, "failed"),
         ],
-        ['data-report="no"'],
-        ["The report is no longer there"],
+        'data-report="no"',
+        "The report is no longer there",
     ),
     **{  # people can edit what tasks hand on; the page failed with status 500
-        f"whose plan handed on {value!r}": ({}, [(set_handed_on, {"plan": value})], ["This run has no plan"], [])
+        f"whose plan handed on {value!r}": ({}, [(set_handed_on, {"plan": value})], "This run has no plan", "")
         for value in (None, 5, [], [{}], [{"plan_receipt": 7}], "/receipt.json", "s3:///x/receipt.json")
     },
     "green, of which a cleared task failed": (  # Airflow judges a run by its last tasks, which had ended well before
         {"parts": 2},
         [(set_state_of_task, "index.index", 1, "failed")],
-        [
-            *("index.index", "The delivery of this run is still valid"),
-            *("index failed", "tasks/index.index/mapped/1"),  # its shard, in the table of them
-        ],
-        [],
+        # Its shard, in the table of them, has failed, too.
+        "index.index | The delivery of this run is still valid | index failed | tasks/index.index/mapped/1",
+        "",
     ),
     "that asks for an approval": (
         {"until": "find_ranges.match", "state": "running"},
         [(set_state_of_task, "approve_removal", -1, "awaiting_input")],
-        ["This run waits for you", "/tasks/approve_removal"],
-        [],
+        "This run waits for you | /tasks/approve_removal",
+        "",
     ),
     "that asks for nothing yet": (
         {"until": "find_ranges.match", "state": "running"},
         [],
-        [],
-        ["This run waits for you", "waits for another one"],
+        "",
+        "This run waits for you | waits for another one",
     ),
     "that asks before it is planned": (
-        {"until": "download", "state": "running", "dag_id": OF_FORGETTING},
+        PLANNING | {"dag_id": FORGETTING},
         asked_before_the_plan("awaiting_input", None),
-        [
-            "This run waits for you Somebody must review which documents would be forgotten",
-            "/tasks/approve_forgetting",
-        ],
-        ["The sources are being listed"],
+        "This run waits for you Somebody must review which documents would be forgotten | /tasks/approve_forgetting",
+        "The sources are being listed",
     ),
     "that was rejected before it was planned": (
-        {"until": "download", "state": "running", "dag_id": OF_FORGETTING},
+        PLANNING | {"dag_id": FORGETTING},
         [*asked_before_the_plan("failed", "upstream_failed"), (set_state_of_run, "failed")],
-        ["approve_forgetting failed Somebody rejected it"],
-        ["This run has no plan"],
+        "approve_forgetting failed Somebody rejected it",
+        "This run has no plan",
     ),
     "of which a cleared task waits for another run": (
         {"state": "running", "parts": 2},
-        [
-            (add_xcom, "download", 0, "why", "a reason of another task"),
-            (set_state_of_task, "index.index", 1, "up_for_reschedule", "run two of reprocess_shard"),
-        ],
-        ["This run waits for another one run two of reprocess_shard"],
-        ["a reason of another task"],
+        [(add_xcom, "download", 0, "why", "of another task"), waits("index.index", 1, "run two of reprocess_shard")],
+        "This run waits for another one run two of reprocess_shard",
+        "of another task",
     ),
     "that waited when somebody ended it": (
         {"state": "running", "parts": 2},
-        [(set_state_of_task, "index.index", 1, "up_for_reschedule", "run two"), (set_state_of_run, "failed")],
-        [],
-        ["This run waits for another one"],
+        [waits("index.index", 1, "run two"), (set_state_of_run, "failed")],
+        "",
+        "This run waits for another one",
     ),
     "whose last task waits for its own tasks": (
         {"state": "running"},
-        [(set_state_of_task, "close", -1, "up_for_reschedule")],
-        [],
-        ["This run waits for another one"],
+        [waits("close", -1)],
+        "",
+        "This run waits for another one",
     ),
     # A name that no other test gives a configuration: tests of a process share Airflow's database.
-    "of a configuration that was removed": ({"dag_id": "dataset__removed"}, [], ["Restore the file"], []),
+    "of a configuration that was removed": ({"dag_id": "dataset__removed"}, [], "Restore the file", ""),
 }
 
 
@@ -534,18 +517,13 @@ def test_page_of_a_run_says_what_it_is_and_what_to_do(ask: Ask, built: Path, cli
     seed, changes, wanted, unwanted = SAYS[kind]
     run = seed_run(built, f"says-{list(SAYS).index(kind)}", **seed)
     for change, *values in changes:
-        change(run, *(_with_receipts(value, built) for value in values))
+        receipts = [str(built) if value is BUILT else value for value in values]
+        change(run, *({"plan": str(built)} if value == {"plan": BUILT} else value for value in receipts))
     answer = ask(f"{seed.get('dag_id', 'build_dataset')}/{run}")
     assert answer.status_code == 200
     text = said(answer)
-    assert [words for words in wanted if words not in text and words not in answer.text] == []
-    assert [words for words in unwanted if words in text] == []
-
-
-def _with_receipts(value: Any, built: Path) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_receipts(item, built) for name, item in value.items()}
-    return str(built) if value is BUILT else value
+    assert [words for words in wanted.split(" | ") if words not in text and words not in answer.text] == []
+    assert [words for words in filter(None, unwanted.split(" | ")) if words in text] == []
 
 
 def test_dry_run_shows_its_estimate_and_neither_steps_nor_shards(ask: Ask, built: Path, client: Any) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from corpusmill.report.plots import (
     BAR_HEIGHT,
     MOST_BARS,
+    SHARES_WIDTH,
     THINNEST,
     Bars,
     axis_ticks,
@@ -93,7 +94,7 @@ def test_axis_ticks_start_at_zero_cover_the_highest_and_are_few(highest: float, 
 
 @given(counts=st.lists(st.integers(0, 2**60), min_size=1, max_size=5))
 def test_share_bar_widths_fill_the_bar_and_show_every_share(counts: list[int]) -> None:
-    markup = share_bar([(f"part {number}", f"c{number}", count) for number, count in enumerate(counts)], width=1000)
+    markup = share_bar([(f"part {number}", f"c{number}", count) for number, count in enumerate(counts)])
     if not sum(counts):
         assert "nothing to draw" in markup
         return
@@ -101,7 +102,7 @@ def test_share_bar_widths_fill_the_bar_and_show_every_share(counts: list[int]) -
     assert len(bars) == sum(count > 0 for count in counts)
     ends = [float(bar["x"]) + float(bar["width"]) for bar in bars]
     assert ends == sorted(ends)
-    assert ends[-1] == pytest.approx(1000, abs=2)
+    assert ends[-1] == pytest.approx(SHARES_WIDTH, abs=2)
     assert all(float(bar["width"]) >= 1 for bar in bars)
 
 

@@ -47,7 +47,7 @@ def scratch(tmp_path_factory) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-@pytest.fixture(params=quick(ARCHIVES, 1), ids=lambda path: path.name.removesuffix(".tar.xz"))
+@pytest.fixture(params=quick(ARCHIVES, 1, slow=1), ids=lambda path: path.name.removesuffix(".tar.xz"))
 def kept(request, tmp_path) -> Path:
     """A root folder as an earlier version left it."""
     with tarfile.open(request.param) as archive:

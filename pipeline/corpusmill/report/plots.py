@@ -21,7 +21,9 @@ LEFT, RIGHT, TOP, BOTTOM = 62.0, 22.0, 30.0, 44.0
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 TICK_WIDTH = 52.0  # holds "512 KiB"
 FEWEST_COLUMNS = 7  # a single bar as wide as the page would not show its place on the axis
+FEWEST_STEPS = 4  # of an axis
 THINNEST = 2.0
+SHARES_WIDTH, SHARES_HEIGHT = 1040.0, 30.0
 NOTHING = Markup('<p class="empty">nothing to draw</p>')
 
 
@@ -88,22 +90,22 @@ def power_bars(
     return svg.drawing(marks, (WIDTH, HEIGHT), f"{y_title} by {x_title}")
 
 
-def share_bar(shares: Sequence[tuple[str, str, int]], *, width: float = 1040.0, height: float = 30.0) -> Markup:
+def share_bar(shares: Sequence[tuple[str, str, int]]) -> Markup:
     """One bar cut into shares (name, css class, count)."""
     whole = sum(count for _, _, count in shares)
     if not whole:
         return NOTHING
-    widths = [max(THINNEST + 1, width * count / whole) if count else 0.0 for _, _, count in shares]
+    widths = [max(THINNEST + 1, SHARES_WIDTH * count / whole) if count else 0.0 for _, _, count in shares]
     marks, x = [], 0.0
     for (name, css_class, count), wanted in zip(shares, widths, strict=True):
         if count:
-            drawn = wanted * width / sum(widths)
+            drawn = wanted * SHARES_WIDTH / sum(widths)
             tooltip = f"{name}: {grouped(count)} ({share_text(count, whole)})"
-            size = (max(1.0, drawn - 1), height)
+            size = (max(1.0, drawn - 1), SHARES_HEIGHT)
             marks.append(svg.group(tooltip, svg.rectangle(css_class, (x, 0), size, radius=2)))
             x += drawn
     label = ", ".join(f"{name} {share_text(count, whole)}" for name, _, count in shares)
-    return svg.drawing(marks, (width, height), label)
+    return svg.drawing(marks, (SHARES_WIDTH, SHARES_HEIGHT), label)
 
 
 def cell_bar(value: float, largest: float, css_class: str) -> Markup:
@@ -113,12 +115,12 @@ def cell_bar(value: float, largest: float, css_class: str) -> Markup:
     return Markup('<svg class="cell-bar" aria-hidden="true">{}</svg>').format(bar)
 
 
-def axis_ticks(highest: float, *, binary: bool, steps: int = 4) -> list[float]:
+def axis_ticks(highest: float, *, binary: bool) -> list[float]:
     """Ticks from zero to at least `highest`: whole steps of 1, 2 or 5 x 10**k (of KiB, MiB, ... when `binary`)."""
     if highest <= 1:
         return [0.0, 1.0]
     unit = 1024.0 ** int(math.log(highest, 1024)) if binary else 1.0
-    rough = highest / unit / steps
+    rough = highest / unit / FEWEST_STEPS
     power = 10.0 ** math.floor(math.log10(rough))
     step = unit * next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     if unit == 1:
