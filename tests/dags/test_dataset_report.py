@@ -336,7 +336,7 @@ def asked_before_the_plan(state: str, planning: str | None) -> list[Change]:
     """In a run of forget_documents, an approval that has come to a state."""
     return [
         (set_handed_on, {"plan": None}),
-# {what a run is: (how it is seeded, what changes then, what its page says, in words or HTML, and what it does not)}
+        *(
             (set_state_of_task, name, place, planning, "", FORGETTING)
             for name, place in (("plan", -1), ("download", 0))
         ),
@@ -350,7 +350,7 @@ def waits(task_id: str, map_index: int, why: str = "") -> Change:
     return set_state_of_task, task_id, map_index, "up_for_reschedule", why
 
 
-# {what a run is: (how it is seeded, what changes then, what its page says in words or HTML, and what it does not say)}
+# {what a run is: (how it is seeded, what changes then, what its page says in words or HTML, and what it does not)}
 SAYS: dict[str, tuple[dict[str, Any], list[Change], str, str]] = {
     "planned while another run has the dataset": (
         PLANNING,
