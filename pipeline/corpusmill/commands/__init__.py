@@ -1,15 +1,12 @@
 """The command line: each command parses its options, calls one function of another room and prints what it returns.
 
-    init.py        Build: init
-    build.py       Build: config, estimate, plan, build, reprocess, run-task, claim, export, gc
+    build.py       Build: init, config, estimate, plan, build, reprocess, run-task, claim, export, gc
     forgetting.py  Build: forget
-    inspect.py     Inspect: verify, trace, locate, peek
+    inspect.py     Inspect: verify, trace, locate, peek, step try
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
     decontaminate.py   Single step: decontaminate; Inspect: benchmarks
-    trying.py      Inspect: step try
     shuffling.py   Single steps on files that are ready: shuffle, shuffle-text
-    datasets.py    Datasets: merge, mix, repair, diff
-    transfers.py   Transfers: download, upload, check-store
+    datasets.py    Datasets: merge, mix, repair, diff; Transfers: download, upload, check-store
 
     app.py         the panels of `corpusmill --help`, an example for each command; addresses, refused where a path of
                    this machine is meant
@@ -22,8 +19,8 @@ of them.
 Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
 """
 
-from corpusmill.commands import init, build, forgetting, inspect, trying, steps, decontaminate  # isort: skip (panels)
-from corpusmill.commands import shuffling, datasets, transfers  # isort: skip (help lists them in this order)
+from corpusmill.commands import build, forgetting, inspect, steps, decontaminate  # isort: skip (panels)
+from corpusmill.commands import shuffling, datasets  # isort: skip (help lists them in this order)
 from corpusmill.commands.app import app
 
 __all__ = [
@@ -32,10 +29,7 @@ __all__ = [
     "datasets",
     "decontaminate",
     "forgetting",
-    "init",
     "inspect",
     "shuffling",
     "steps",
-    "transfers",
-    "trying",
 ]

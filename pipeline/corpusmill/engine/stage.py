@@ -47,38 +47,6 @@ class Recount:
     complete: bool = False
 
 
-def _no_units(build: Build) -> list[str]:  # noqa: ARG001
-    return []
-
-
-def _no_checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:  # noqa: ARG001
-    return []
-
-
-def _nothing_outside(build: Build, unit: str) -> bool:  # noqa: ARG001
-    return False
-
-
-def _no_gate(build: Build) -> None:
-    pass
-
-
-def _no_flows(build: Build) -> dict[str, Flow]:  # noqa: ARG001
-    return {}
-
-
-def _nothing_more(receipts: Iterator[Receipt]) -> dict[str, Any]:  # noqa: ARG001
-    return {}
-
-
-def _nothing_recounted(build: Build, unit: str, folder: Path) -> Recount:  # noqa: ARG001
-    return Recount({})
-
-
-def _whole_unit(unit: str) -> str:
-    return unit
-
-
 @dataclass(frozen=True)
 class Schedule:
     """How a scheduler runs a stage.
@@ -90,7 +58,7 @@ class Schedule:
     """
 
     stores: bool = False
-    task: Callable[[str], str] = _whole_unit
+    task: Callable[[str], str] = lambda unit: unit
     memory: Callable[[DatasetConfig], tuple[str, int] | None] = lambda _config: None
     approval: Callable[[Build], str] | None = None
 
@@ -105,7 +73,7 @@ class Shown:
     """
 
     unit_word: str = "shard"
-    flows: Callable[[Build], dict[str, Flow]] = _no_flows
+    flows: Callable[[Build], dict[str, Flow]] = lambda _build: {}
     on_trunk: bool = True
 
 
@@ -144,20 +112,20 @@ class Stage:
     version: int
     after: tuple[str, ...]
     work: Work[Any] | EveryTime
-    units: Callable[[Build], list[str]] = _no_units
+    units: Callable[[Build], list[str]] = lambda _build: []
     units_of: str = ""
     has_unit: Callable[[Build, str], bool] | None = None
     wanted: Callable[[DatasetConfig], bool] = lambda _config: True
     per_shard: bool = False
-    checks: Callable[[Build, str, Receipt], list[Check]] = _no_checks
-    gate: Callable[[Build], None] = _no_gate
+    checks: Callable[[Build, str, Receipt], list[Check]] = lambda _build, _unit, _receipt: []
+    gate: Callable[[Build], None] = lambda _build: None
     common: bool = False
-    outside: Callable[[Build, str], bool] = _nothing_outside
+    outside: Callable[[Build, str], bool] = lambda _build, _unit: False
     reclaimed: tuple[str, ...] = ()
     read_until: str = ""
-    rolled_up: Callable[[Iterator[Receipt]], dict[str, Any]] = _nothing_more
+    rolled_up: Callable[[Iterator[Receipt]], dict[str, Any]] = lambda _receipts: {}
     delivers: bool = False
-    recount: Callable[[Build, str, Path], Recount] = _nothing_recounted
+    recount: Callable[[Build, str, Path], Recount] = lambda _build, _unit, _folder: Recount({})
     schedule: Schedule = Schedule()
     shown: Shown = Shown()
 
