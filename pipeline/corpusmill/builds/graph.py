@@ -23,7 +23,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.export.stages import export
 from corpusmill.shuffle.stages import budget, gather, scatter
 from corpusmill.sources.stages import download, index, quarantine
-from corpusmill.steps.stages import copies, decided, decisions, join, lost, refine
+from corpusmill.steps.stages import decisions, refine
 from corpusmill.steps.stages import filter as filter_
 from corpusmill.tokens.stages import audit, tokenize
 from corpusmill.upload.stages import manifest, report, upload
@@ -35,9 +35,9 @@ STAGES = (
     index.STAGE,
     quarantine.STAGE,
     decisions.STAGE,
-    join.STAGE,
-    decided.STAGE,
-    copies.STAGE,
+    decisions.JOIN,
+    decisions.DECIDED,
+    filter_.COPIES,
     filter_.STAGE,
     benchmarks.STAGE,
     decontaminate.STAGE,
@@ -53,7 +53,7 @@ STAGES = (
     partitions.MATCH,
     union.STAGE,
     refine.STAGE,
-    lost.STAGE,
+    refine.LOST,
     writeback.STAGE,
     tokenize.STAGE,
     audit.STAGE,

@@ -29,8 +29,9 @@ from corpusmill.errors import visible
 from corpusmill.sources.parts import places_of
 from corpusmill.sources.stages.index import text_stage
 from corpusmill.steps.decisions import Sorted, key_of
-from corpusmill.steps.stages.copies import COPY, copies_of
-from corpusmill.steps.stages.join import document_keys, left_out_of
+from corpusmill.steps.stages.applying import COPY
+from corpusmill.steps.stages.decisions import document_keys, left_out_of
+from corpusmill.steps.stages.filter import copies_of
 from corpusmill.steps.takedowns import LOG, Key, keys_in_log
 from corpusmill.storage import Store, StoredFile, Wanted, open_once, open_store
 from corpusmill.storage.s3 import S3Store

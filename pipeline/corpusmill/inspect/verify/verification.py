@@ -22,7 +22,7 @@ from corpusmill.inspect.verify.finding import DAMAGE, ELSEWHERE, Finding, differ
 from corpusmill.inspect.verify.receipts import StepFolder, check_accounts, check_files, find_steps, open_folder
 from corpusmill.report.content import nothing_in_common
 from corpusmill.report.figures import counted
-from corpusmill.steps.stages import decided
+from corpusmill.steps.stages import decisions
 from corpusmill.steps.stages.applying import decisions_found
 
 
@@ -107,12 +107,12 @@ def verify_step(build: Build, step: StepFolder) -> Verification:
 
 def _refused_list(build: Build, step: StepFolder) -> Finding | None:
     """Why a build refused a list, if that is why the step that matches it is missing."""
-    if step.stage != decided.STAGE.name or step.receipt:
+    if step.stage != decisions.DECIDED.name or step.receipt:
         return None
     try:
-        work = decided.WORK
-        decided.require_matched(work.opened(build, step.unit), work.identity(build, step.unit))
-    except decided.UnmatchedDecisionsError as error:
+        work = decisions.DECIDED_WORK
+        decisions.require_matched(work.opened(build, step.unit), work.identity(build, step.unit))
+    except decisions.UnmatchedDecisionsError as error:
         return replace(finding_of(error, "a list was refused", step.folder), next_step=str(dict(error.details)["next"]))
     except DAMAGE:  # of its inputs, which are findings of their own
         pass

@@ -21,8 +21,7 @@ from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.content import DecisionsFound, DroppedExample, FilterSummary, StepFound
 from corpusmill.sources.parts import PlacedSettings
-from corpusmill.steps.stages.copies import COPY
-from corpusmill.steps.stages.decided import first_unmatched
+from corpusmill.steps.stages.decisions import first_unmatched
 
 with lazily:
     import numpy as np
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 
 DROPPED, ATTRIBUTES, SAMPLES = "dropped.jsonl", "attributes.jsonl", "samples.jsonl"
 GONE, GONE_BYTES = "dropped_", "text_bytes_dropped_"  # counts by reason
+COPY = f"{FORGOTTEN}: copy"  # the reason of documents with the text of a forgotten one
 TO_FORGET = {FORGOTTEN, COPY}  # reasons for which only a document's place is written
 EMPTIED = "emptied"  # the reason of documents of which deduplication or steps left nothing
 SAMPLES_OF_A_REASON = 20  # per shard

@@ -1,24 +1,34 @@
-"""Filter: drops forgotten documents and those that external decisions drop, then runs the steps `before: index`.
+"""Copies, filter: forgotten documents, those with the same text (`copies: also`) and those that external decisions drop
+are left out, then the steps `before: index` run.
 
-Without such steps only shards that lose documents are rewritten; the others keep the text of index. Because dropped
+copies finds the documents of a shard with the text of a forgotten document. Only texts as long as a forgotten one are
+read. Empty texts never count as copies.
+
+    left_out   uint64 LE: their ordinals, ascending
+
+Without steps filter rewrites only shards that lose documents; the others keep the text of index. Because dropped
 documents take no part in deduplication, the copy that dedup keeps is never dropped after its repeats were removed.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
+from corpusmill.config import FORGOTTEN
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Shown, Stage, StepName
-from corpusmill.engine.work import Inputs, Resources, Work
+from corpusmill.engine.work import Identity, Input, Inputs, Resources, Work
 from corpusmill.lazy import lazily
 from corpusmill.report.facts import Flow
 from corpusmill.sources.parts import lines_before, places_in, shard_sources
 from corpusmill.sources.stages.index import filtered_stage, require_few_rejected, text_total
 from corpusmill.steps.stages.applying import (
+    COPY,
     GONE_BYTES,
     AppliedSteps,
     StepsSettings,
@@ -30,8 +40,7 @@ from corpusmill.steps.stages.applying import (
     rewritten_bytes,
     steps_before,
 )
-from corpusmill.steps.stages.copies import copies_of
-from corpusmill.steps.stages.join import left_out_of
+from corpusmill.steps.stages.decisions import LEFT_OUT, left_out_of, recount_left_out
 
 with lazily:
     import numpy as np
@@ -40,9 +49,85 @@ with lazily:
 
 
 if TYPE_CHECKING:
-    from corpusmill.documents.text_shard import DocumentIds
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.documents.text_shard import DocumentIds, TextShard
     from corpusmill.engine.build import Build
     from corpusmill.steps import Batch
+
+
+def copies_of(copied: Input) -> dict[int, str]:
+    """{ordinal: reason} of the documents of a shard that are dropped as copies, ascending."""
+    return dict.fromkeys(np.fromfile(copied.folder() / LEFT_OUT, "<u8").tolist(), COPY)
+
+
+class CopiesSettings(Identity, frozen=True, kw_only=True):
+    """The shards that hold forgotten documents."""
+
+    forgetting: list[str]
+
+
+def _identity_copies(build: Build, _shard: str) -> CopiesSettings:
+    units = build.units("join")
+    return CopiesSettings(forgetting=[unit for unit in units if build.receipt("join", unit).counts.get(FORGOTTEN)])
+
+
+def _inputs_copies(build: Build, shard: str) -> dict[str, list[StepName]]:
+    forgetting = _identity_copies(build, shard).forgetting
+    return {
+        "text": [("index", shard)],
+        "forgetting": [("index", unit) for unit in forgetting],
+        "joined": [("join", unit) for unit in forgetting],
+    }
+
+
+def _run_copies(inputs: Inputs, _settings: CopiesSettings, folder: Path, _resources: Resources) -> Outcome:
+
+    forgotten: set[bytes] = set()
+    sizes, own = [0], np.empty(0, np.int64)
+    for holding, joined in zip(inputs.every("forgetting"), inputs.every("joined"), strict=True):
+        reasons = left_out_of(joined)
+        ordinals = np.array([ordinal for ordinal in reasons if reasons[ordinal] == FORGOTTEN], np.int64)
+        with holding.opened() as indexed:
+            text = text_shard.open_text_shard(indexed)
+            forgotten.update(_digests(text, ordinals.tolist()))
+            sizes += _lengths(text)[ordinals].tolist()
+        own = ordinals if holding.unit == inputs.unit else own
+    text = text_shard.open_text_shard(inputs["text"].folder())
+    lengths = _lengths(text)
+    alike = np.flatnonzero(np.isin(lengths, sizes) & (lengths > 0))
+    alike = np.setdiff1d(alike, own, assume_unique=True)
+    places = alike.tolist()
+    copies = [place for place, digest in zip(places, _digests(text, places), strict=True) if digest in forgotten]
+    (folder / LEFT_OUT).write_bytes(np.array(copies, "<u8").tobytes())
+    return Outcome(counts={"left_out": len(copies), "bytes_read": int(lengths[alike].sum())})
+
+
+def _lengths(text: TextShard) -> NDArray[np.int64]:
+    bounds = text.bounds(0, text.documents).astype(np.int64)
+    return bounds[1:] - bounds[:-1] - 1
+
+
+def _digests(text: TextShard, ordinals: Iterable[int]) -> Iterator[bytes]:
+    """The sha256 of each document's text; with a weaker hash, a crafted text could get another document removed."""
+    bounds = text.bounds(0, text.documents).astype("<i8")
+    for ordinal in ordinals:
+        yield hashlib.sha256(text.text[bounds[ordinal] + 1 : bounds[ordinal + 1]].data).digest()
+
+
+COPIES = Stage(
+    "copies",
+    version=1,
+    after=("join",),
+    per_shard=True,
+    wanted=lambda config: bool(config.forget and config.forget.copies == "also"),
+    units_of="index",
+    work=Work(CopiesSettings, _identity_copies, _inputs_copies, _run_copies),
+    recount=recount_left_out,
+    shown=Shown(on_trunk=False),
+)
+
 
 READERS = {"join": left_out_of, "copies": copies_of}
 

@@ -1,5 +1,5 @@
-"""Refine: runs the steps `before: writeback` on the deduplicated text, and drops emptied documents for formats that
-would keep them; documents/ and tokens are made of the result.
+"""Refine, lost: runs the steps `before: writeback` on the deduplicated text, and drops emptied documents for formats
+that would keep them; documents/ and tokens are made of the result. Then measures what that cost.
 
     tokenized, offset, ...   a text shard: documents that no step changed as dedup read them, duplicates and all
     cut_ranges               the duplicate ranges of these, as union writes them; the texts of the others have none
@@ -7,8 +7,15 @@ would keep them; documents/ and tokens are made of the result.
 
 Later stages read this text and these ranges instead of union's, and lines that no step touched keep their bytes.
 Documents that dedup emptied are not passed to steps. With `dedup.drop_empty` writeback drops them, and those of which
-steps or decontamination left nothing; they are dropped here where token formats would keep them. A document that a step
-drops here may have been the kept copy of text that was removed elsewhere: `lost` counts that.
+steps or decontamination left nothing; they are dropped here where token formats would keep them.
+
+A document that a step drops here may have been the kept copy of text that was removed elsewhere: lost measures that.
+
+    left_out   uint64 LE: the ordinals of the documents that held such text, ascending, in the shard that dedup read
+
+A window that occurs again but did not occur earlier is the copy that dedup keeps. Text of a dropped document in such
+windows, if not removed itself, is lost: its repeats were removed elsewhere or later in the same document. No other
+stage reads this output of lost except the manifest, so a change in another shard's repeats reruns no tokenization.
 """
 
 from __future__ import annotations
@@ -18,9 +25,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
-from corpusmill.dedup.stages.union import CUT_RANGES
+from corpusmill.dedup.stages.context import AnswerSettings, answer_settings
+from corpusmill.dedup.stages.union import CUT_RANGES, matched_rows
 from corpusmill.engine.ledger import Check, Outcome, Receipt
-from corpusmill.engine.stage import Recount, Shown, Stage, StepName
+from corpusmill.engine.stage import Recount, Shown, Stage, StepName, whole
 from corpusmill.engine.work import Inputs, Resources, Work
 from corpusmill.lazy import lazily
 from corpusmill.report.facts import Flow
@@ -39,11 +47,12 @@ from corpusmill.steps.stages.applying import (
     rewritten_bytes,
     steps_before,
 )
-from corpusmill.steps.stages.join import LEFT_OUT
+from corpusmill.steps.stages.decisions import LEFT_OUT
 
 with lazily:
     import numpy as np
 
+    from corpusmill.dedup import ranges
     from corpusmill.dedup import ranges as dedup_ranges
     from corpusmill.documents import text_shard
 
@@ -193,4 +202,70 @@ STAGE = Stage(
     checks=_checks,
     gate=require_few_rejected,
     shown=Shown(flows=_flows),
+)
+
+
+def _inputs_lost(build: Build, shard: str) -> dict[str, list[StepName]]:
+    return {
+        "text": [(text_stage(build, shard), shard)],
+        "cuts": [("union", shard)],
+        "refined": [("refine", shard)],
+        "matches": whole(build, "match"),
+    }
+
+
+def _run_lost(inputs: Inputs, settings: AnswerSettings, folder: Path, _resources: Resources) -> Outcome:
+
+    text = text_shard.open_text_shard(inputs["text"].folder())
+    dropped = np.fromfile(inputs["refined"].folder() / LEFT_OUT, "<u8").astype(np.int64)
+    matches = inputs.every("matches")
+    later, earlier = (
+        ranges.union_ranges(matched_rows(matches, settings.shard, name))
+        for name in (ranges.LATER_WINDOWS, ranges.EARLIER_WINDOWS)
+    )
+    widen = np.array([0, settings.minimum_bytes - 1], np.uint64)
+    kept_copies = ranges.union_ranges(ranges.subtract_ranges(earlier, later) + widen)
+    cut = ranges.read_ranges(inputs["cuts"].folder() / CUT_RANGES)
+    lost = removed_bytes(text, ranges.subtract_ranges(kept_copies, cut))[dropped]
+    holding = dropped[lost > 0]
+    (folder / LEFT_OUT).write_bytes(holding.astype("<u8").tobytes())
+    counts = {"documents_lost": len(holding), "text_bytes_lost": int(lost.sum())}
+    whole = {"documents_elsewhere_kept": len(dropped) - len(holding)}
+    return Outcome(counts={**counts, **whole, "bytes_read": 0})
+
+
+def _checks_lost(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    """Balance of the documents that late steps dropped, and of their text."""
+    counts, refined = receipt.counts, build.receipt("refine", shard).counts
+    documents, text_bytes = (sum(dropped_by_reason(refined, of).values()) for of in ("dropped_", GONE_BYTES))
+    last = "the only copy left of repeated text"
+    return [
+        Check(
+            "dropped documents",
+            (("dropped", documents),),
+            ((f"with {last}", counts["documents_lost"]), ("without", counts["documents_elsewhere_kept"])),
+        ),
+        Check(
+            "dropped text bytes",
+            (("dropped", text_bytes),),
+            ((last, counts["text_bytes_lost"]), ("text that occurred once", text_bytes - counts["text_bytes_lost"])),
+        ),
+    ]
+
+
+def _recount_lost(_build: Build, _unit: str, folder: Path) -> Recount:
+    return Recount({"documents_lost": (folder / LEFT_OUT).stat().st_size // 8})
+
+
+LOST = Stage(
+    "lost",
+    version=1,
+    after=("refine",),
+    per_shard=True,
+    wanted=lambda config: bool(config.dedup.mode == "remove" and config.steps_before("writeback")),
+    units_of="refine",
+    work=Work(AnswerSettings, answer_settings, _inputs_lost, _run_lost),
+    recount=_recount_lost,
+    checks=_checks_lost,
+    shown=Shown(on_trunk=False),
 )

@@ -21,8 +21,7 @@ from corpusmill.lazy import lazily
 from corpusmill.report.facts import to_json
 from corpusmill.report.shards import SHARDS
 from corpusmill.report.summary import from_json
-from corpusmill.steps.stages.decided import unmatched_rows
-from corpusmill.steps.stages.decisions import decisions_called
+from corpusmill.steps.stages.decisions import decisions_called, unmatched_rows
 from corpusmill.upload.stages.description import version_of
 from corpusmill.upload.stages.manifest import UNIT as MANIFEST_UNIT
 from corpusmill.upload.stages.manifest import dataset_version
