@@ -43,35 +43,27 @@ class Reference(Protocol):
 
     def encode(self, text: bytes) -> NDArray[np.uint32]:
         """The ids of one document."""
-        ...
 
     def decode(self, ids: NDArray[Any]) -> bytes:
         """The bytes of a document's ids, special tokens as their text."""
-        ...
 
     def promises_round_trip(self, text: bytes) -> bool:
         """Whether decode(encode(text)) must be `text`."""
-        ...
 
     def token_ends(self, text: bytes) -> NDArray[np.int64]:
         """For each token of a document, one past the last byte of the text that it stands for; ascending."""
-        ...
 
     def id_of(self, token: str) -> int | None:
         """The id of a token given as a string, special or not; None if there is none."""
-        ...
 
     def ordinary_ids(self) -> int:
         """The number of ids of the model and its special tokens; other added tokens do not count."""
-        ...
 
     def spelled(self) -> Spelling | None:
         """Every id and its bytes; None if a document's bytes are more than those of its ids, back to back."""
-        ...
 
     def normalized(self, text: bytes) -> bytes:
         """The bytes to which a document's ids must decode: its text as the tokenizer normalizes it."""
-        ...
 
 
 class TiktokenReference:

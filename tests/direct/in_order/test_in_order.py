@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from corpusmill.cli import app
 from corpusmill.direct.in_order.exports import Pieces, write_megatron, write_nanoset
-from corpusmill.direct.in_order.source import Source, trained_tokens
+from corpusmill.direct.in_order.source import Source
 from corpusmill.documents import sequences as reader
 from corpusmill.errors import RejectedDocumentsError
 from corpusmill.export import megatron, nanoset
@@ -170,20 +170,6 @@ def test_nanoset_files_close_before_they_would_exceed_the_limit(groups, limit, e
             assert sum(sizes) + size(files[number + 1][0]) > limit
 
 
-def test_nanoset_command_splits_at_the_limit_and_every_file_verifies(tmp_path):
-    rows = [{"text": f"document number {i} has some words"} for i in range(40)]
-    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
-    arguments = ["nanoset", str(path), "--output", str(tmp_path / "out"), "--tokenizer", "cl100k_base"]
-    done = CliRunner().invoke(app, [*arguments, "--tokens-per-shard", "100"])
-    assert done.exit_code == 0, done.output
-    files = sorted((tmp_path / "out").glob("*.ds"))
-    assert [file.name for file in files] == [f"{number:05d}_unshuffled.ds" for number in range(len(files))]
-    assert len(files) > 2
-    for file in files:
-        assert nanoset.open_file(file).tokens.size <= 100
-        verify_file(file, vocabulary_size=SIZE, eos_id=EOT, tokenizer_name="cl100k_base")
-
-
 def test_nanoset_loss_follows_the_character_ranges_and_specials_are_trained_on(tmp_path, tokenizer):
     text = "naïve question? Answer: 中文"
     rows = [{"text": text, "mask": [[0, 15]]}, {"text": "no ranges"}, {"text": "all", "mask": [[0, 3]]}]
@@ -197,11 +183,6 @@ def test_nanoset_loss_follows_the_character_ranges_and_specials_are_trained_on(t
     assert tokenizer.decode(masked).decode() == "naïve question?"
     assert loss[int(opened.ends[0]) : int(opened.ends[1])].all()
     assert loss[int(opened.ends[1]) :].tolist() == [0, 1]
-
-
-def test_trained_tokens_no_range_masks_nothing(tokenizer):
-    assert trained_tokens(b"some words", [], tokenizer).all()
-    assert trained_tokens(b"some words", [(2, 2)], tokenizer).all()
 
 
 def test_shared_bytes_in_order_files_hold_the_same_tokens(tmp_path, tokenizer):

@@ -16,7 +16,7 @@ from corpusmill.cli import app
 from corpusmill.config.epochs import token_count
 from corpusmill.export import megatron
 from corpusmill.training.mixture import Source, mix, open_source
-from corpusmill.training.mixture.folders import data_path, nanotron_yaml, splits, training_files
+from corpusmill.training.mixture.folders import nanotron_yaml, splits, training_files
 from corpusmill.training.mixture.mixture import nanoset_windows
 from corpusmill.training.mixture.order import nanoset_epoch
 from corpusmill.training.mixture.picture import mixture_html
@@ -126,23 +126,6 @@ def get_blend_from_list(items: list[str]) -> list[tuple[float, str]]:
     """Megatron's reading of --data-path: weights and prefixes in turn, if the number is even and all weights parse."""
     assert len(items) % 2 == 0
     return [(float(weight), prefix) for weight, prefix in zip(items[::2], items[1::2], strict=True)]
-
-
-def test_data_path_round_trips_through_megatrons_parser(sources) -> None:
-    mixture = mix(sources, weights=[1, 2, 3, 4], sequence_tokens=4, budget_tokens=40, seed=0)
-    blend = get_blend_from_list(data_path(mixture))
-    assert sum(weight for weight, _ in blend) == pytest.approx(1)
-    assert [Path(prefix).with_suffix(".bin").is_file() for _, prefix in blend] == [True] * 5
-    assert blend[0][0] == pytest.approx(0.1 * 22 / 49)
-    assert blend[4][0] == pytest.approx(0.4)
-
-
-def test_training_files_sequences_json_holds_sequences_and_boundaries(sources) -> None:
-    mixture = mix(sources, alpha=1.0, sequence_tokens=4, budget_tokens=40, seed=0)
-    actual = json.loads(training_files(mixture)["megatron_sequences.json"])
-    for prefix, (sequences, boundaries) in actual.items():
-        part = megatron.open_part(Path(prefix))
-        assert (len(part), len(part.boundaries)) == (sequences, boundaries)
 
 
 def test_training_files_empty_documents_and_raw_bin_files_are_told_apart(tmp_path) -> None:
