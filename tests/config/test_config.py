@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, absolute, check_config, load_config, parse_config
 from corpusmill.config.schedule import ScheduleConfig
+from corpusmill.config.sections import TokenizerConfig
 from corpusmill.config.starter import example_text, starter
 from tests.raising import raises
 
@@ -243,3 +244,8 @@ def test_config_step_settings_come_back_from_json_as_they_are() -> None:
     again = DatasetConfig.model_validate_json(config.model_dump_json(exclude_none=True))
     assert again.steps is not None
     assert repr(again.steps[0].settings) == repr(kept)
+
+
+@pytest.mark.parametrize(("name", "file", "expected"), [("gpt2", None, "r50k_base"), ("gpt2", "own.json", "gpt2")])
+def test_tokenizer_of_a_model_is_its_encoding_unless_a_file_has_the_vocabulary(name, file, expected) -> None:
+    assert TokenizerConfig(name=name, file=file).name == expected

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 EVERY_KERNEL = """
-import importlib, pkgutil
-import corpusmill
 from numba.core.dispatcher import Dispatcher
+from tests.modules import every_module
 
-for module in pkgutil.walk_packages(corpusmill.__path__, "corpusmill."):
-    items = [item for item in vars(importlib.import_module(module.name)).values() if isinstance(item, Dispatcher)]
-    own = [item for item in items if item.py_func.__module__ == module.name and "inline" not in item.targetoptions]
-    print(*(f"{module.name.rpartition('.')[2]}.{item.py_func.__name__}" for item in own))
+for module in every_module():
+    items = [item for item in vars(module).values() if isinstance(item, Dispatcher)]
+    own = [item for item in items if item.py_func.__module__ == module.__name__ and "inline" not in item.targetoptions]
+    print(*(f"{module.__name__.rpartition('.')[2]}.{item.py_func.__name__}" for item in own))
 """
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections import Counter
-from importlib import import_module
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-import corpusmill
+from tests.modules import every_module
 from tests.search.folders import small_limits
 
 
@@ -54,5 +52,4 @@ def search(
 
 def load_modules() -> None:
     """Hypothesis draws constants of loaded modules: load all, so that what the process ran before changes no draw."""
-    for module in pkgutil.walk_packages(corpusmill.__path__, "corpusmill."):
-        import_module(module.name)
+    list(every_module())

@@ -228,6 +228,19 @@ class DecontaminationConfig(Section):
         return self.action in {"remove", "cut"}
 
 
+ALIASES = {
+    "gpt2": "r50k_base",
+    "gpt-2": "r50k_base",
+    "gpt3": "r50k_base",
+    "gpt-3": "r50k_base",
+    "gpt4": "cl100k_base",
+    "gpt-4": "cl100k_base",
+    "gpt4o": "o200k_base",
+    "gpt-4o": "o200k_base",
+}
+"""Models whose tokenizers are published encodings."""
+
+
 class TokenizerConfig(Section):
     """Which vocabulary turns text into ids, and which ids are put around documents (corpusmill/tokens/special.py)."""
 
@@ -244,6 +257,13 @@ class TokenizerConfig(Section):
     pad: str | None = None
     parse_special: bool = False
     special_ids: Literal["tokenizer", "tokshuf"] = "tokenizer"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _model_means_its_encoding(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("file") is None and isinstance(name := values.get("name"), str):
+            return values | {"name": ALIASES.get(name, name)}
+        return values
 
     def path(self) -> str | None:
         """The vocabulary's path, if the configuration has one: the file, or the name if that is a path."""

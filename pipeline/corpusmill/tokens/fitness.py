@@ -15,7 +15,7 @@ gigatoken with a tokenizer.json (tested with gigatoken 0.10 and tokenizers 0.23)
     refused    other pre_tokenizers (Punctuation ...), unknown patterns, byte-level vocabularies without some byte,
                Unigram, WordPiece, other normalizers of SentencePiece BPE
 
-gigatoken with a .tiktoken file: the published patterns that it knows, ranks without a hole.
+gigatoken with a .tiktoken file: patterns that it knows, and ranks that a list of merges can say (rank_merges.py).
 
 Patterns cut where letters, numbers and others meet. gigatoken knows Unicode 17; tiktoken and tokenizers know Unicode 16
 and cut some 4,700 characters otherwise. A document with one that Python does not know goes to the reference library
@@ -81,15 +81,6 @@ def why_not_gigatoken_json(description: dict[str, Any]) -> str:
         if model.get(key):
             return f"its model has an {key}: {model[key]!r}"
     return _why_not_sentencepiece(description) if model.get("byte_fallback") else _why_not_byte_level(description)
-
-
-def why_not_gigatoken_ranks(pattern_name: str, ranks: list[int]) -> str:
-    """Why gigatoken cannot read a .tiktoken file; "" if it can."""
-    if not pattern_name:
-        return "gigatoken does not know its split pattern"
-    if sorted(ranks) != list(range(len(ranks))):
-        return "its ranks have holes"
-    return ""
 
 
 def why_not_characters() -> str:

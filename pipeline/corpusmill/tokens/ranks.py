@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,13 @@ class Spelling:
             return np.concatenate([getattr(self, name), getattr(later, name)])
 
         return Spelling(joined("ids"), starts, joined("lengths"), joined("text"))
+
+
+class Split(NamedTuple):
+    """How text is cut before merging: an expression, and the name that gigatoken has for it, or ""."""
+
+    expression: str
+    name: str = ""
 
 
 NEWLINE, SPACE, PAD, ZERO = b"\n =0"
@@ -216,8 +223,16 @@ def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[
         ) from error
 
 
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
 def pattern_of(name: str) -> str:
-    """The split pattern of a published encoding."""
+    """The split pattern of a published encoding, or of llama3."""
+    if name == "llama3":
+        return LLAMA3_PATTERN
     return str(_constructed(name, lambda *_, **__: {})["pat_str"])
 
 

@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.config.sections import ALIASES
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.characters import StringFinder
 from corpusmill.tokens.decoding import token_table
 from corpusmill.tokens.engines import AUTO, READS, Engine, load_engine
-from corpusmill.tokens.ranks import own_encoding, pattern_of, published_encoding, published_special_tokens
+from corpusmill.tokens.ranks import Split, own_encoding, pattern_of, published_encoding, published_special_tokens
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from corpusmill.tokens.special import choose_special_ids, stated_eot
-from corpusmill.tokens.vocabulary import PATTERNS, VocabularyFile, find_vocabulary, refuse_ignored_settings
+from corpusmill.tokens.vocabulary import (
+    KINDS,
+    PATTERNS,
+    SPLITS,
+    VocabularyFile,
+    find_vocabulary,
+    refuse_ignored_settings,
+)
 
 if TYPE_CHECKING:
     from corpusmill.tokens.decoding import TokenTable
@@ -113,6 +121,7 @@ def load_tokenizer(
     Raises TokenizerError: unknown, missing, not the pinned one, no EOT, or an engine that would give other ids;
     ConfigError for settings that the vocabulary would override.
     """
+    name = name if file else ALIASES.get(name, name)
     vocabulary = find_vocabulary(name, file=file, sha256=sha256, revision=revision)
     refuse_ignored_settings(name, vocabulary, pattern, special_tokens, revision)
     named = {"eot": eot, "bos": bos, "pad": pad}
@@ -134,11 +143,11 @@ def _loaded(
     parse_special: bool,
     tokshuf_ids: bool,
 ) -> Tokenizer:
-    pattern_name, reference = _load_reference(name, file, pattern, dict(special_tokens), parse_special=parse_special)
+    split, reference = _load_reference(name, file, pattern, dict(special_tokens), parse_special=parse_special)
     stated = "" if eot or tokshuf_ids else stated_eot(file, name)
     ids = choose_special_ids(reference, name, eot=eot, bos=bos, pad=pad, stated_eot=stated, tokshuf=tokshuf_ids)
     engine = READS[file.kind] if engine == "reference" else engine
-    loaded = load_engine(engine, name, file, reference, pattern_name, parse_special=parse_special)
+    loaded = load_engine(engine, name, file, reference, split, parse_special=parse_special)
     return Tokenizer(
         name=name,
         sha256=file.sha256,
@@ -156,35 +165,42 @@ def _loaded(
 
 def _load_reference(
     name: str, file: VocabularyFile, pattern: str | None, special_tokens: dict[str, int], *, parse_special: bool
-) -> tuple[str, TiktokenReference | HuggingFaceReference]:
-    """(gigatoken's name of the split pattern, or "", the reference library with the vocabulary)."""
+) -> tuple[Split, TiktokenReference | HuggingFaceReference]:
+    """(how text is cut before merging, unless a tokenizer.json says it; the reference library with the vocabulary)."""
     if file.kind == "tokenizer.json":
-        return "", HuggingFaceReference(file.path, file.content, parse_special=parse_special)
+        return Split(""), HuggingFaceReference(file.path, file.content, parse_special=parse_special)
     if name in PATTERNS:
-        return PATTERNS[name], TiktokenReference(
+        return Split(pattern_of(name), PATTERNS[name]), TiktokenReference(
             partial(published_encoding, name, file.content),  # its sha256 guarantees that it can be loaded
             file.content,
             published_special_tokens(name),
             parse_special=parse_special,
         )
+    if file.path.suffix == ".model" and file.content.startswith(b"\n"):  # its first field; ranks begin with base64
+        raise TokenizerError(
+            "tokenizer.sentencepiece: SentencePiece models are not read",
+            where=file.path,
+            expected=KINDS,
+            next_step="name the tokenizer.json of the model that it is from; its hub repository has one",
+        )
     if pattern is None:
         raise TokenizerError(
             "tokenizer.no_pattern: a .tiktoken file does not define how text is split before merging",
             where=file.path,
-            expected=f"tokenizer.pattern: {', '.join(PATTERNS)}, or a regular expression",
+            expected=f"tokenizer.pattern: {', '.join(SPLITS)}, or a regular expression",
             next_step="a wrong pattern silently produces wrong ids: check the origin of the file",
         )
-    if pattern not in PATTERNS and PLAIN_WORD.fullmatch(pattern):
+    if pattern not in SPLITS and PLAIN_WORD.fullmatch(pattern):
         raise TokenizerError(
             "tokenizer.pattern_is_a_word: tokenizer.pattern is not the name of an encoding, and as a regular"
             " expression it matches one word only",
             where=file.path,
-            expected=f"{', '.join(PATTERNS)}, or a regular expression that matches every text piece by piece",
+            expected=f"{', '.join(SPLITS)}, or a regular expression that matches every text piece by piece",
             got=pattern,
             next_step="name the encoding that the file is from, or copy its split pattern from its authors' code",
         )
-    expression = pattern_of(pattern) if pattern in PATTERNS else pattern
+    expression = pattern_of(pattern) if pattern in SPLITS else pattern
     encoding = own_encoding(file.path, file.content, expression, special_tokens)
-    return PATTERNS.get(pattern, ""), TiktokenReference(
+    return Split(expression, PATTERNS.get(pattern, "")), TiktokenReference(
         lambda: encoding, file.content, special_tokens, parse_special=parse_special
     )

@@ -29,7 +29,24 @@ with lazily:
 # tiktoken encoding -> the name gigatoken gives its split pattern ("": it has none). Patterns, special tokens and the
 # expected sha256 of each vocabulary come from tiktoken itself, so that there is one place where they can be wrong.
 PATTERNS = {"cl100k_base": "gpt4", "o200k_base": "o200k", "p50k_base": "", "r50k_base": "gpt2"}
+SPLITS = (*PATTERNS, "llama3")
+"""Names of patterns."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+HUB_NAMES = {
+    "gemma": "google/gemma-7b",
+    "gpt-neox": "EleutherAI/gpt-neox-20b",
+    "llama": "meta-llama/Llama-2-7b-hf",
+    "llama2": "meta-llama/Llama-2-7b-hf",
+    "llama-2": "meta-llama/Llama-2-7b-hf",
+    "llama3": "meta-llama/Meta-Llama-3-8B",
+    "llama-3": "meta-llama/Meta-Llama-3-8B",
+    "mistral": "mistralai/Mistral-7B-v0.1",
+    "neox": "EleutherAI/gpt-neox-20b",
+    "olmo": "allenai/OLMo-2-1124-7B",
+    "qwen": "Qwen/Qwen2.5-7B",
+    "qwen2.5": "Qwen/Qwen2.5-7B",
+}
+"""What people call tokenizers -> the repository that has them; for some of these its terms must be accepted first."""
 HUB_FILE = "tokenizer.json"
 KINDS = (
     f"{', '.join(PATTERNS)}, a path to a .tiktoken or tokenizer.json file, or a hub id such as EleutherAI/gpt-neox-20b"
@@ -93,7 +110,7 @@ def find_vocabulary(
     if name in PATTERNS:
         path, content, expected = _encoding_file(name, file)
         pins = (*pins, (expected, f"tiktoken's {name}"))
-    elif file or Path(name).suffix in {".tiktoken", ".json", ".model"}:
+    elif file or Path(name).suffix in {".tiktoken", ".json", ".model"} or Path(name).is_dir():
         path, content = _given(Path(file or name))
     elif Path(name).is_file():
         raise TokenizerError(
@@ -110,7 +127,9 @@ def find_vocabulary(
             "tokenizer.unknown: unknown tokenizer",
             where=f"tokenizer.name: {name}",
             expected=KINDS,
-            next_step="use one of these",
+            next_step=f"{name} is {HUB_NAMES[name.lower()]} on the hub"
+            if name.lower() in HUB_NAMES
+            else "use one of these",
         )
     digest = _sha256(path, content)
     for pinned, whose in pins:

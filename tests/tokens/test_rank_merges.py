@@ -1,0 +1,141 @@
+"""Rank files as a tokenizer.json: the ids of tiktoken, or a refusal."""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpusmill.tokens import rank_merges
+from corpusmill.tokens.ranks import Spelling, pattern_of, read_spelling
+from corpusmill.tokens.references import BYTE_OF_CHARACTER
+from corpusmill.tokens.tokenizer import load_tokenizer
+from tests.quick import examples
+from tests.raising import raises
+from tests.tokens.test_tokenizer import TRICKY
+from tests.tokens.vocabularies import shared
+
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def half_of(ranks: dict[bytes, int], token: bytes) -> int:
+    """Joins a token's bytes as tiktoken would, the whole excepted: where its two parts meet, or the reason for none."""
+    parts, higher = [bytes([byte]) for byte in token], False
+    while len(parts) > 2:
+        pairs = [ranks.get(left + right) for left, right in pairwise(parts)]
+        if not (there := [rank for rank in pairs if rank is not None]):
+            return rank_merges.UNREACHED
+        at = pairs.index(min(there))
+        higher |= min(there) > ranks[token]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    if len(parts) == 1:
+        return rank_merges.ALONE
+    return rank_merges.BY_HIGHER_RANK if higher else len(parts[0])
+
+
+@st.composite
+def vocabularies(draw) -> list[bytes]:
+    """All bytes and some strings of a few letters, in any order, so that some are made by higher ranks or never."""
+    words = draw(st.lists(st.text("abc ", min_size=2, max_size=6).map(str.encode), unique=True, max_size=40))
+    return [*BYTES, *(sorted(words, key=len) if draw(st.booleans()) else words)]
+
+
+@examples(200)
+@given(words=vocabularies(), texts=st.lists(st.text("abcd  \n", max_size=60), max_size=20))
+def test_json_of_drawn_ranks_gives_tiktokens_ids_or_is_refused(words: list[bytes], texts: list[str]) -> None:
+    import gigatoken
+    import tokenizers
+
+    ranks = {word: rank for rank, word in enumerate(words)}
+    description = rank_merges.json_of_ranks(
+        Spelling.of([*ranks.values()], [*ranks]), rank_merges.pre_tokenizer_of(pattern_of("r50k_base"))
+    )
+    halves = [half_of(ranks, word) for word in words]
+    if rank_merges.BY_HIGHER_RANK in halves:
+        assert description == "merges of a higher rank make some of its tokens"
+        return
+    assert isinstance(description, dict)
+    reference = tiktoken.Encoding("x", pat_str=pattern_of("r50k_base"), mergeable_ranks=ranks, special_tokens={})
+    engines = (
+        gigatoken.Tokenizer.from_json(json.dumps(description)),
+        tokenizers.Tokenizer.from_str(json.dumps(description)),
+    )
+    for text in [*texts, *(word.decode("latin-1") for word in words[256:])]:
+        expected = reference.encode_ordinary(text)
+        assert list(engines[0].encode(text)) == expected
+        assert engines[1].encode(text, add_special_tokens=False).ids == expected
+
+
+@pytest.mark.parametrize("name", ["cl100k_base", "o200k_base", "r50k_base"])
+def test_json_of_published_ranks_has_the_merge_of_every_token(name: str) -> None:
+    content = shared(f"{name}.tiktoken").read_bytes()
+    description = rank_merges.json_of_ranks(read_spelling(content), rank_merges.pre_tokenizer_of(pattern_of(name)))
+    assert isinstance(description, dict)
+    assert rank_merges.merges_make_all(description["model"])
+    spelling = read_spelling(content)
+    ranks = {
+        spelling.text[start : start + length].tobytes(): rank
+        for rank, start, length in zip(spelling.ids, spelling.starts, spelling.lengths, strict=True)
+    }
+    merges = {"".join(pair): len(pair[0]) for pair in description["model"]["merges"]}
+    for token in list(ranks)[300::997]:
+        assert merges["".join(map(rank_merges.CHARACTERS.__getitem__, token))] == half_of(ranks, token)
+
+
+def neox(folder: Path) -> Path:
+    """GPT-NeoX's vocabulary as a rank file: two tokens that no merge makes, and no token for bytes of no text."""
+    vocabulary = json.loads(shared("gpt-neox-20b.tokenizer.json").read_text())["model"]["vocab"]
+    path = folder / "neox.tiktoken"
+    lines = [
+        (rank, base64.b64encode(bytes(map(BYTE_OF_CHARACTER.__getitem__, token)))) for token, rank in vocabulary.items()
+    ]
+    path.write_bytes(b"".join(b"%s %d\n" % (word, rank) for rank, word in sorted(lines)))
+    return path
+
+
+@pytest.mark.parametrize(("pattern", "eot"), [("r50k_base", 50_300), ("llama3", 100_257)])
+def test_rank_file_of_another_model_runs_on_the_fast_engine_with_tiktokens_ids(
+    tmp_path, pattern: str, eot: int
+) -> None:
+    path = neox(tmp_path) if pattern == "r50k_base" else tmp_path / "tokenizer.model"
+    if pattern == "llama3":
+        path.write_bytes(shared("cl100k_base.tiktoken").read_bytes())
+    settings = {"pattern": pattern, "special_tokens": (("<|endoftext|>", eot),)}
+    fast = load_tokenizer(str(path), **settings)
+    slow = load_tokenizer(str(path), engine="tiktoken", **settings)
+    assert (fast.engine, fast.why_slow) == ("gigatoken", "")
+    for text in map(str.encode, TRICKY):
+        assert fast.encode([text])[0].tolist() == slow.encode([text])[0].tolist()
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("gpt-4", "cl100k_base"), ("gpt4", "cl100k_base")])
+def test_tokenizer_of_a_model_is_its_published_encoding(name: str, encoding: str) -> None:
+    assert load_tokenizer(name).name == encoding
+
+
+def test_tokenizer_in_a_folder_is_found_before_the_hub_is_asked(tmp_path, monkeypatch) -> None:
+    (tmp_path / "org" / "model").mkdir(parents=True)
+    (tmp_path / "org" / "model" / "tokenizer.json").write_bytes(shared("gpt2.tokenizer.json").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert load_tokenizer("org/model").vocabulary_size == 50_257
+
+
+@pytest.mark.parametrize(
+    ("name", "repository"), [("llama3", "meta-llama/Meta-Llama-3-8B"), ("NeoX", "EleutherAI/gpt-neox-20b")]
+)
+def test_tokenizer_by_a_name_that_people_use_is_told_its_repository(name: str, repository: str) -> None:
+    with raises("tokenizer.unknown", repository):
+        load_tokenizer(name)
+
+
+def test_sentencepiece_model_is_named_as_one(tmp_path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
+    with raises("tokenizer.sentencepiece", "tokenizer.json"):
+        load_tokenizer(str(path), pattern="llama3")
