@@ -126,16 +126,8 @@ RULES = {
 Chosen on one half of a labelled set and reported on the other: benchmarks/decontamination.py."""
 
 
-HIT = np.dtype(
-    [
-        ("text", "<i8"),
-        ("sequence", "<i8"),
-        ("first_word", "<i8"),
-        ("end_word", "<i8"),
-        ("words", "<i8"),
-        ("share", "<f8"),
-    ]
-)
+_WHOLE_NUMBERS = ("text", "sequence", "first_word", "end_word", "words")
+HIT = np.dtype([*((name, "<i8") for name in _WHOLE_NUMBERS), ("share", "<f8")])
 """A hit: which text, which sequence, [first, end) of the words, how many words of the sequence are covered, how much
 of its weight."""
 

@@ -159,16 +159,9 @@ class Searcher:
         begins = words.begins[hits["first_word"]] - offsets[hits["text"]]
         stops = words.ends[hits["end_word"] - 1] - offsets[hits["text"]]
         for at in np.lexsort((hits["sequence"], begins, hits["text"])).tolist():
-            hit = hits[at]
-            share = round(float(hit["share"]), 3)
-            yield Hit(
-                first + int(hit["text"]),
-                int(hit["sequence"]),
-                int(begins[at]),
-                int(stops[at]),
-                share,
-                int(hit["words"]),
-            )
+            text_number, sequence, _, _, words_covered, share = hits[at].item()
+            place = int(begins[at]), int(stops[at])
+            yield Hit(first + text_number, sequence, *place, round(share, 3), words_covered)
 
 
 HIT_KEYS = ("benchmark", "item", "file", "line", "id", "begin", "end", "share")

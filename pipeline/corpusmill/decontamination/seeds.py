@@ -179,17 +179,10 @@ class Seeds:
 
 
 _DTYPES = {
-    "keys": "<u8",
-    "first": "<u4",
-    "postings": "<u4",
-    "buckets": "<u4",
+    **dict.fromkeys(("keys", "words"), "<u8"),
+    **dict.fromkeys(("first", "postings", "buckets", "bounds", "questions", "characters", "expansions"), "<u4"),
     "filter": "u1",
-    "words": "<u8",
     "weights": "<f4",
-    "bounds": "<u4",
-    "questions": "<u4",
-    "characters": "<u4",
-    "expansions": "<u4",
 }
 
 

@@ -245,16 +245,9 @@ def _finished(word: Any, single: Any) -> Any:
 
 @kernel
 def _find_words(  # noqa: PLR0912 (a loop over every byte is one function)
-    address: Any,
-    starts: Any,
-    ends: Any,
-    table: Any,
-    expansions: Any,
-    hashes: Any,
-    word_begins: Any,
-    word_ends: Any,
+    address: Any, starts: Any, ends: Any, table: Any, expansions: Any, hashes: Any, word_begins: Any, word_ends: Any,
     first: Any,
-) -> None:
+) -> None:  # fmt: skip
     words, word, single = np.int64(-1), _BASIS, np.uint64(0)  # the word that was begun last
     for i in range(len(starts)):
         at, stop, state = starts[i], ends[i], _CLOSED

@@ -50,16 +50,9 @@ def _scan_back(text: Any, window: Any, width: Any, near: Any, far: Any, high_pos
 
 @kernel
 def find_anchors(  # noqa: PLR0912, PLR0915 - one pass with much state; calls would have to return all of it
-    text: Any,
-    text_bytes: Any,
-    offsets: Any,
-    documents: Any,
-    minimum_bytes: Any,
-    kgram_bytes: Any,
-    state: Any,
-    anchors: Any,
-    repeats: Any,
-) -> Any:
+    text: Any, text_bytes: Any, offsets: Any, documents: Any, minimum_bytes: Any, kgram_bytes: Any, state: Any,
+    anchors: Any, repeats: Any,
+) -> Any:  # fmt: skip
     """Fill `anchors` (n, 2) and `repeats` (n, 2) from where `state` says; returns the rows written to each.
 
     text, offsets   addresses of uint8[text_bytes] and uint64[documents]

@@ -130,23 +130,15 @@ def write_anchors(
     bucketed = np.empty((capacity, 3), np.uint32)
     repeats = np.empty((min(capacity, _REPEATS), 2), np.uint64)
     state = np.zeros(2, np.int64)
+    of_shard = text.ctypes.data, text.size, offsets.ctypes.data, len(offsets)
     run_starts: list[NDArray[np.int64]] = []
     repeated: list[NDArray[np.uint64]] = []
     owned_windows = passed = 0
     while state[0] < len(offsets):
         filled = 0
         while state[0] < len(offsets) and filled < capacity:
-            anchors_found, repeats_found = find_anchors(
-                text.ctypes.data,
-                text.size,
-                offsets.ctypes.data,
-                len(offsets),
-                minimum_bytes,
-                k,
-                state,
-                anchors[filled : filled + _AT_ONCE],
-                repeats,
-            )
+            room = anchors[filled : filled + _AT_ONCE]
+            anchors_found, repeats_found = find_anchors(*of_shard, minimum_bytes, k, state, room, repeats)
             filled += anchors_found
             position = int(state[1]) if state[0] < len(offsets) else text.size
             advance.note(position - passed)

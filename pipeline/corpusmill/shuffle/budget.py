@@ -38,9 +38,8 @@ Words = NDArray[np.uint64]
 BITS = 12
 MOST_SORTED = 1 << 20
 BATCH_TOKENS = 2 << 20
-MOST_REPEATS = (
-    1 << 25
-)  # of a shard's documents: each takes 80 bytes during scatter, or 130 in contexts of short documents
+# Of a shard's documents: each takes 80 bytes during scatter, or 130 in contexts of short documents.
+MOST_REPEATS = 1 << 25
 
 
 class Documents(NamedTuple):

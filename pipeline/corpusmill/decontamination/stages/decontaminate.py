@@ -94,7 +94,8 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
             for hit in hits:
                 passages.setdefault(hit.text, []).append((hit.begin, hit.end))
                 about = _about(text, ids, hit, searcher, place)
-                marked += _is_whole(about)
+                covered, size = about["covered"], len(about["passage"].encode())
+                marked += bool(covered) and covered[0][0] == 0 and covered[-1][1] == size  # it begins and ends with it
                 for entry in entries[hit.sequence]:
                     by_benchmark[entry.benchmark] += 1
                     documents.append(hit.text)
@@ -144,12 +145,6 @@ def _about(
         "passage": passage.decode(),
         "covered": searcher.covered(hit, passage),
     }
-
-
-def _is_whole(about: dict[str, Any]) -> bool:
-    """Whether a passage begins and ends with words of its item."""
-    covered, size = about["covered"], len(about["passage"].encode())
-    return bool(covered) and covered[0][0] == 0 and covered[-1][1] == size
 
 
 def _write_changed(
@@ -238,10 +233,7 @@ def _flows(build: Build) -> dict[str, Flow]:
         return {}
     flows = {}
     for name in ("documents", "text_bytes"):
-        into, out = (
-            text_total(build, f"{name}_out", filtered_stage),
-            build.total("decontaminate", f"{name}_out"),
-        )
+        into, out = text_total(build, f"{name}_out", filtered_stage), build.total("decontaminate", f"{name}_out")
         flows[name] = Flow(into=into, out=out, lost={CONTAMINATED: into - out} if into > out else {})
     return flows
 

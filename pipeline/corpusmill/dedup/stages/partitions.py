@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.context import PERIODS, WindowSettings, sections_in, windows_listed
-from corpusmill.dedup.stages.reference import all_shards, text_step, whole_answer, whole_index
+from corpusmill.dedup.stages.reference import all_shards, text_step
 from corpusmill.engine.ledger import Check, Outcome, Receipt
-from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName
+from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
 from corpusmill.engine.work import Identity, Inputs, Resources, Work
 from corpusmill.errors import ConfigError
 from corpusmill.lazy import lazily
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 
 BUCKETS = 4096  # of every shard's anchors (dedup/anchors.py, which imports numpy)
 MINIMUM_PARTITIONS, MAXIMUM_PARTITIONS = 4, BUCKETS
-BYTES_PER_ANCHOR = (
-    96  # in memory: the peak is in dedup/settle.py if all are shared; dedup/shared.py takes 49 if none is
-)
+# In memory: the peak is in dedup/settle.py if all are shared; dedup/shared.py takes 49 if none is.
+BYTES_PER_ANCHOR = 96
 EXCERPT_BYTES = 160  # of a repeated string, for the report
 REPEATED = "repeated.json"  # the most repeated windows: [count, shard, position]
 
@@ -124,7 +123,12 @@ SHARED = Stage(
     after=("anchor", "reference_index"),
     wanted=lambda config: config.dedup.mode != "none",
     units=_shared_units,
-    work=Work(SharedSettings, _shared_identity, lambda build, _unit: {"anchors": whole_index(build)}, _shared_run),
+    work=Work(
+        SharedSettings,
+        _shared_identity,
+        lambda build, _unit: {"anchors": whole(build, "reference_index", "anchor")},
+        _shared_run,
+    ),
     recount=_shared_recount,
     gate=require_few_rejected,
     reclaimed=("*",),
@@ -146,8 +150,8 @@ def _settle_inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
     first = unit == build.units("settle")[0]
     return {
         "shared": [("shared", unit)],
-        "anchors": whole_index(build) if first else [],
-        "answers": whole_answer(build, "context"),
+        "anchors": whole(build, "reference_index", "anchor") if first else [],
+        "answers": whole(build, "reference_context", "context"),
     }
 
 
@@ -220,7 +224,11 @@ class MatchSettings(WindowSettings, frozen=True, kw_only=True):
 
 
 def _match_inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
-    return {"shared": [("shared", unit)], "settled": [("settle", unit)], "answers": whole_answer(build, "border")}
+    return {
+        "shared": [("shared", unit)],
+        "settled": [("settle", unit)],
+        "answers": whole(build, "reference_border", "border"),
+    }
 
 
 def _match_identity(build: Build, unit: str) -> MatchSettings:
@@ -283,16 +291,13 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
         blocks, outputs = build.blocks(*step), build.receipt(*step).outputs
         with ExitStack() as files:
             files.enter_context(blocks.opened(output.name for output in outputs if output.name != text_shard.TEXT_FILE))
-            last = int(
-                np.fromfile(blocks.folder / text_shard.OFFSET_FILE, "<u8")[-1]
-            )  # a text shard is opened by its separators
-            for place in (0, last):
+            # A text shard is opened by its separators.
+            for place in (0, int(np.fromfile(blocks.folder / text_shard.OFFSET_FILE, "<u8")[-1])):
                 files.enter_context(blocks.open(text_shard.TEXT_FILE, place, place + EXCERPT_BYTES))
             text = text_shard.open_text_shard(blocks.folder)
             for count, _, position in of_shard:
-                blocks.open(
-                    text_shard.TEXT_FILE, position, position + EXCERPT_BYTES
-                ).close()  # it stays here: it is open above
+                # It stays here: it is open above.
+                blocks.open(text_shard.TEXT_FILE, position, position + EXCERPT_BYTES).close()
                 document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
                 source, line = text.source_of(document)
                 file, before = file_of_part(build, int(shards[shard]), source)

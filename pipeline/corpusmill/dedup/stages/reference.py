@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from corpusmill.config import ReferenceConfig, SourceConfig
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.plan import plain
-from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
+from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Sources, Work
 from corpusmill.errors import PermanentError
 from corpusmill.kernels import advance
@@ -76,16 +76,6 @@ def text_step(build: Build, shard: str) -> StepName:
 def index_step(shard: str) -> StepName:
     """The step that holds the anchors of one of all shards."""
     return ("reference_index" if is_reference(shard) else "anchor", shard)
-
-
-def whole_index(build: Build) -> list[StepName]:
-    """The steps that hold the anchors of all shards, as inputs."""
-    return whole(build, "reference_index", "anchor")
-
-
-def whole_answer(build: Build, stage: str) -> list[StepName]:
-    """The steps in which all shards answer, those of `context` or `border` and of references, as inputs."""
-    return whole(build, f"reference_{stage}", stage)
 
 
 def of_unit(build: Build, unit: str) -> tuple[ReferenceConfig, Reference, list[SourceFile]]:

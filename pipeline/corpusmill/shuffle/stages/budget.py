@@ -74,11 +74,8 @@ def shown_total(build: Build, count: str) -> int:
 def as_shown(shard: TokenShard, shares: list[tuple[int, int | None]], seed: int, number: int) -> TokenShard:
     """A token shard's documents as often as its files' shares show them. CorruptDataError if it has other files."""
     source_ends = _source_ends(shard, number, len(shares))
-    return shard.as_shown(
-        *shuffle_budget.shown_documents(
-            shares, source_ends, shuffle_budget.draw_documents(seed, number, shard.documents)
-        )
-    )
+    draws = shuffle_budget.draw_documents(seed, number, shard.documents)
+    return shard.as_shown(*shuffle_budget.shown_documents(shares, source_ends, draws))
 
 
 def shown_shard(budget: Receipt | None, shard: str, tokens: TokenShard) -> TokenShard:
@@ -118,7 +115,6 @@ def _identity(build: Build, _unit: str) -> Settings:
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources) -> Outcome:
-
     shards, bytes_read = inputs.every("tokens"), 0
 
     def documents() -> Iterator[Documents]:
@@ -222,14 +218,8 @@ def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
     sources = json.loads((folder / SHARES).read_bytes())
     shown = shuffle_budget.Counted()
     for source in sources:
-        shown = shown.plus(
-            shuffle_budget.Share(
-                shuffle_budget.Counted(*source["there"]),
-                source["whole"],
-                source["last"],
-                shuffle_budget.Counted(*source["rest"]),
-            ).shown()
-        )
+        there, rest = (shuffle_budget.Counted(*source[name]) for name in ("there", "rest"))
+        shown = shown.plus(shuffle_budget.Share(there, source["whole"], source["last"], rest).shown())
     return Recount(_counts(shown), {"sources": sources})
 
 
