@@ -11,9 +11,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.raising import raises
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -117,6 +120,21 @@ def dags_below(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
                 holder.params = before
 
     return run
+
+
+def refusal_of(dag: DAG, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *words: str, task: str = "plan") -> str:
+    """Call the body of a DAG's first task with a form that it refuses, in these words; what it says, and hands on for
+    the page of the run.
+    """
+    body: Any = dag.get_task(task).python_callable  # type: ignore[union-attr]
+    handed_on: dict[str, str] = {}
+    params = dag.params.dump() | form
+    context = {"ti": SimpleNamespace(xcom_push=handed_on.__setitem__), "params": params}
+    monkeypatch.setitem(body.__globals__, "get_current_context", lambda: context)
+    with raises(*words) as caught:
+        body(params=params)
+    assert handed_on.get("why", str(caught.value)) == str(caught.value)
+    return str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +19,7 @@ from corpusmill.config import load_config
 from corpusmill.config.form import FIELDS, config_from_form
 from corpusmill.errors import CorpusmillError, PermanentError, TransientError
 from corpusmill_airflow.needed import APPROVAL_TASKS
-from tests.raising import raises
+from tests.dags.conftest import refusal_of
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -181,14 +180,8 @@ def test_form_of_reprocess_shard_refuses_a_number_that_no_shard_has(dagbag: Any,
 def test_reprocess_shard_refuses_a_field_that_its_form_does_not_have(
     dagbag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dag = dagbag.dags["reprocess_shard"]
-    plan = dag.get_task("plan").python_callable
-    handed_on: dict[str, str] = {}
-    instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
-    monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
-    with raises("form.unknown_field", "did you mean shard"):
-        plan(params=dag.params.dump() | {"shards": 3})
-    assert "did you mean shard" in handed_on["why"]
+    words = ("form.unknown_field", "did you mean shard")
+    refusal_of(dagbag.dags["reprocess_shard"], {"shards": 3}, monkeypatch, *words)
 
 
 def test_form_that_names_a_place_beyond_the_data_folder_fails_the_plan_which_says_so(
@@ -203,15 +196,7 @@ def test_form_that_names_a_place_beyond_the_data_folder_fails_the_plan_which_say
         ("reprocess_shard", "plan", {"work_folder": str(tmp_path / "auth")}),
         ("check_workers", "begin", {"work_folder": str(tmp_path / "auth")}),
     ):
-        dag = dagbag.dags[dag_id]
-        task = dag.get_task(task_id).python_callable
-        handed_on: dict[str, str] = {}
-        context = {"ti": SimpleNamespace(xcom_push=handed_on.__setitem__), "params": {}}
-        if "get_current_context" in task.__globals__:
-            monkeypatch.setitem(task.__globals__, "get_current_context", lambda context=context: context)
-        with raises("form.place_outside_roots") as caught:
-            task(params=dag.params.dump() | form)
-        assert handed_on.get("why", str(caught.value)) == str(caught.value)
+        refusal_of(dagbag.dags[dag_id], form, monkeypatch, "form.place_outside_roots", task=task_id)
     assert not (tmp_path / "auth").exists()
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ from corpusmill.builds.chain import needed_tasks
 from corpusmill.builds.graph import open_build
 from corpusmill.config import check_config
 from corpusmill_airflow.folder import named_folder
+from tests.dags.conftest import refusal_of
 from tests.dags.live import tiny
 from tests.dags.seeded import build_shards
-from tests.raising import raises
 from tests.system.corpus import write_corpus
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
@@ -322,30 +321,13 @@ def test_plan_refuses_memory_that_the_pool_does_not_have_whatever_the_form_says(
     """The tasks' slots are the configuration's: a form that asks for less cannot make them fit."""
     monkeypatch.setenv("CORPUSMILL_MEMORY_GIB", "24")
     dag = parse(oscar=named("oscar").replace("memory: 128MiB", "memory: 64GiB")).dags["dataset__oscar"]
-    plan = dag.get_task("plan").python_callable
-    handed_on: dict[str, str] = {}
-    instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
-    monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: {"ti": instance})
-    with raises("run.too_little_memory"):
-        plan(params=dag.params.dump() | {"settings": "dedup: {memory: 1GiB}"})
-    assert "dedup.memory" in handed_on["why"]
-    assert "at most 24 GiB" in handed_on["why"]
+    form = {"settings": "dedup: {memory: 1GiB}"}
+    why = refusal_of(dag, form, monkeypatch, "run.too_little_memory")
+    assert "dedup.memory" in why
+    assert "at most 24 GiB" in why
 
 
 DECONTAMINATED = {"settings": "decontamination: {benchmarks: [{name: b, path: corpus}], action: remove}"}
-
-
-def plan_of(dag: Any, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]) -> dict[str, str]:
-    """Call the body of a DAG's task `plan` with a form that it refuses; what it handed on."""
-    plan = dag.get_task("plan").python_callable
-    handed_on: dict[str, str] = {}
-    instance = SimpleNamespace(xcom_push=handed_on.__setitem__)
-    context = {"ti": instance, "params": dag.params.dump() | form}
-    monkeypatch.setitem(plan.__globals__, "get_current_context", lambda: context)
-    with raises("airflow.task_missing") as caught:
-        plan(params=context["params"])
-    assert handed_on == {"why": str(caught.value)}
-    return handed_on
 
 
 @pytest.mark.parametrize(
@@ -368,7 +350,7 @@ def test_form_that_asks_for_what_the_dag_has_no_task_for_is_refused_by_plan_whic
     write_corpus(tmp_path / "source", documents=2)
     values = tiny("small", dedup={"mode": dedup} | ({"minimum_bytes": 100} if dedup == "remove" else {}))
     dag = parse(small=yaml.safe_dump(values)).dags["dataset__small"]
-    why = plan_of(dag, monkeypatch, form)["why"]
+    why = refusal_of(dag, form, monkeypatch, "airflow.task_missing")
     assert task in why
     assert "switch it on in small.yaml" in why
     assert "trigger build_dataset" in why

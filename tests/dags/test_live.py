@@ -306,8 +306,8 @@ def built_alone(name: str, source: Path, root: Path) -> dict[str, bytes]:
 
 def test_killed_task_begins_its_shard_anew_and_the_run_delivers_the_same_bytes(live: Live, tmp_path: Path) -> None:
     source, dag = tmp_path / "corpus", "dataset__killed"
-    write_sample_corpus(source, target_bytes=20_000_000, files=1)
-    shutil.copy(source / "sample_000.jsonl.zst", source / "the_same_again.jsonl.zst")  # 40 MB: five seconds and more
+    write_sample_corpus(source, target_bytes=10_000_000, files=1)
+    shutil.copy(source / "sample_000.jsonl.zst", source / "the_same_again.jsonl.zst")  # 20 MB: some seconds
     live.configure(settings("killed", source, tmp_path))
     live.trigger(dag, "once")
 
