@@ -96,71 +96,66 @@ def test_cli_download_of_an_object_deleted_since_the_plan_names_it_and_keeps_the
     assert all(planned.find("download", unit) for unit in whole)
 
 
+class Streamed:
+    """Objects of a kind in a bucket, of 100 documents with one word, and plans that stream them."""
+
+    def __init__(self, root: Path, rclone, rclone_client, kind: str) -> None:
+        self.root, self.endpoint, self.client, self.kind = root, rclone.endpoint, rclone_client, kind
+
+    def put(self, prefix: str, word: str) -> None:
+        body = lines_of([word] * 100)
+        if self.kind == "parquet":
+            pq.write_table(pa.table({"text": [word] * 100}), self.root / "t.parquet")
+            body = (self.root / "t.parquet").read_bytes()
+        self.client.put_object(Bucket="corpus", Key=f"{prefix}/x.{self.kind}", Body=body)
+
+    def planned(self, prefix: str):
+        """A plan whose objects were looked at."""
+        config = remote(self.root, self.endpoint)
+        config["source"] |= {"stream": True, "paths": [f"s3://corpus/{prefix}"]}
+        planned = open_build(plan_dataset(check_config(config, where="test")))
+        planned.run("download", "00000")
+        return planned
+
+    def indexed(self, prefix: str) -> tuple[Path, set[str]]:
+        """(the receipt of the index, the texts in it)."""
+        planned = self.planned(prefix)
+        receipt = planned.run("index", "00000")
+        shard = open_text_shard(planned.folder("index", "00000"))
+        return receipt, {shard.document_bytes(number).decode() for number in range(shard.documents)}
+
+
+@pytest.fixture(params=["jsonl", "parquet"])
+def streamed(request, tmp_path, rclone, rclone_client) -> Streamed:
+    return Streamed(tmp_path, rclone, rclone_client, request.param)
+
+
 @pytest.mark.parametrize("harm", ["overwritten", "deleted"])
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_streamed_object_that_is_another_one_after_the_download_step_is_refused_by_name(
-    tmp_path, rclone, rclone_client, harm: str, kind: str
+    streamed: Streamed, harm: str
 ) -> None:
     """Nothing lies here to be compared with: every range that is read is of the planned ETag."""
-
-    def content(word: str) -> bytes:
-        if kind == "jsonl":
-            return lines_of([word] * 100)
-        pq.write_table(pa.table({"text": [word] * 100}), tmp_path / "t.parquet")
-        return (tmp_path / "t.parquet").read_bytes()
-
-    named = {"Bucket": "corpus", "Key": f"dump/a.{kind}"}
-    rclone_client.put_object(**named, Body=content("three"))
-    config = remote(tmp_path, rclone.endpoint)
-    config["source"]["stream"] = True
-    planned = open_build(plan_dataset(check_config(config, where="test")))
-    planned.run("download", "00000")
+    streamed.put("dump", "three")
+    planned = streamed.planned("dump")
     if harm == "deleted":
-        rclone_client.delete_object(**named)
+        streamed.client.delete_object(Bucket="corpus", Key=f"dump/x.{streamed.kind}")
     else:
-        rclone_client.put_object(**named, Body=content("seven"))
-    with raises("source.changed_since_planned", f"s3://corpus/dump/a.{kind}"):
+        streamed.put("dump", "seven")
+    with raises("source.changed_since_planned", f"s3://corpus/dump/x.{streamed.kind}"):
         planned.run("index", "00000")
     assert planned.find("index", "00000") is None
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("move", ["other prefix", "overwritten"])
-def test_streamed_object_of_the_same_name_and_size_is_read_anew(
-    tmp_path, rclone, rclone_client, kind: str, move: str
-) -> None:
-    def put(prefix: str, word: str) -> None:
-        body = lines_of([word] * 100)
-        if kind == "parquet":
-            pq.write_table(pa.table({"text": [word] * 100}), tmp_path / "t.parquet")
-            body = (tmp_path / "t.parquet").read_bytes()
-        rclone_client.put_object(Bucket="corpus", Key=f"{prefix}/x.{kind}", Body=body)
-
-    def texts(prefix: str) -> set[str]:
-        config = remote(tmp_path, rclone.endpoint)
-        config["source"] |= {"stream": True, "paths": [f"s3://corpus/{prefix}"]}
-        planned = open_build(plan_dataset(check_config(config, where="test")))
-        for stage in ("download", "index"):
-            planned.run(stage, "00000")
-        shard = open_text_shard(planned.folder("index", "00000"))
-        return {shard.document_bytes(number).decode() for number in range(shard.documents)}
-
-    put("a", "three")
-    assert texts("a") == {"three"}
-    put("b" if move == "other prefix" else "a", "seven")
-    assert texts("b" if move == "other prefix" else "a") == {"seven"}
-
-
-def test_streamed_object_moved_to_another_prefix_makes_no_later_step_run_again(tmp_path, rclone, rclone_client) -> None:
-    receipts = []
-    for prefix in ("a", "b"):
-        rclone_client.put_object(Bucket="corpus", Key=f"{prefix}/x.jsonl", Body=lines_of(["one", "two"]))
-        config = remote(tmp_path, rclone.endpoint)
-        config["source"] |= {"stream": True, "paths": [f"s3://corpus/{prefix}"]}
-        planned = open_build(plan_dataset(check_config(config, where="test")))
-        planned.run("download", "00000")
-        receipts.append(planned.run("index", "00000"))
-    assert receipts[0] == receipts[1]
+def test_streamed_object_of_the_same_name_and_size_is_read_anew_and_a_moved_one_is_not(streamed: Streamed) -> None:
+    streamed.put("a", "three")
+    first, texts = streamed.indexed("a")
+    assert texts == {"three"}
+    for prefix in ("b", "a"):
+        streamed.put(prefix, "seven")
+        receipt, texts = streamed.indexed(prefix)
+        assert texts == {"seven"}
+        assert receipt != first
+    assert streamed.indexed("b")[0] == streamed.indexed("a")[0]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["copied", "streamed"])
