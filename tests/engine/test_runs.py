@@ -21,6 +21,7 @@ from corpusmill.report.summary import from_json
 from corpusmill.upload.stages.manifest import dataset_version
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
+from tests.system.kept import keep, put_back
 
 VERSION = "0123456789ab"
 
@@ -99,22 +100,37 @@ def latest(root: Path) -> str:
     return str(json.loads(pointer.read_text())["version"])
 
 
+@pytest.fixture(scope="module")
+def built_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Path, Path]]:
+    """(root, the plans) of the same sources built with seed 7, then with seed 8."""
+    root = tmp_path_factory.mktemp("rebuilt")
+    write_corpus(root / "corpus", documents=24)
+    plans = built(root), built(root, shuffle={"seed": 8})
+    keep(root)
+    return root, plans
+
+
 @pytest.fixture
-def rebuilt(tmp_path: Path) -> tuple[Path, Path]:
-    """The plans of the same sources built with seed 7, then with seed 8."""
-    write_corpus(tmp_path / "corpus", documents=24)
-    return built(tmp_path), built(tmp_path, shuffle={"seed": 8})
+def root(built_twice: tuple[Path, tuple[Path, Path]]) -> Path:
+    """Where they are, as they were."""
+    put_back(built_twice[0])
+    return built_twice[0]
+
+
+@pytest.fixture
+def rebuilt(root: Path, built_twice: tuple[Path, tuple[Path, Path]]) -> tuple[Path, Path]:
+    return built_twice[1]
 
 
 def test_upload_of_an_older_run_leaves_latest_at_the_newer_one_and_says_so(
-    rebuilt: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    rebuilt: tuple[Path, Path], root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = map(open_build, rebuilt)
     newest = dataset_version(second)
-    assert latest(tmp_path) == newest != dataset_version(first)
+    assert latest(root) == newest != dataset_version(first)
     for unit in first.units("upload"):
         first.run("upload", unit)
-    assert latest(tmp_path) == newest
+    assert latest(root) == newest
     assert "latest does not move" in caplog.text
     receipt = open_build(rebuilt[0]).run("report", "report")
     summary = from_json((receipt.parent / "summary.json").read_bytes())
@@ -123,9 +139,9 @@ def test_upload_of_an_older_run_leaves_latest_at_the_newer_one_and_says_so(
     assert read_receipt(receipt).details["moved_latest"] is False
 
 
-def test_reprocess_takes_the_delivered_plan_not_that_of_a_dry_run(rebuilt: tuple[Path, Path], tmp_path: Path) -> None:
-    dry = plan_dataset(check_config(configuration(tmp_path, shuffle={"seed": 9}), where="a test"))
-    work, name = str(tmp_path / "work"), rebuilt[1].parents[2].name
+def test_reprocess_takes_the_delivered_plan_not_that_of_a_dry_run(rebuilt: tuple[Path, Path], root: Path) -> None:
+    dry = plan_dataset(check_config(configuration(root, shuffle={"seed": 9}), where="a test"))
+    work, name = str(root / "work"), rebuilt[1].parents[2].name
     assert find_plan(work, name) == rebuilt[1]
     assert find_plan(work, name, dry.parent.name) == dry
     assert find_plan(work, name, rebuilt[0].parent.name) == rebuilt[0]
@@ -138,9 +154,9 @@ def test_reprocess_takes_the_delivered_plan_not_that_of_a_dry_run(rebuilt: tuple
 
 
 def test_reprocess_of_an_older_runs_plan_builds_that_plan_and_leaves_latest(
-    rebuilt: tuple[Path, Path], tmp_path: Path
+    rebuilt: tuple[Path, Path], root: Path
 ) -> None:
-    newest = latest(tmp_path)
+    newest = latest(root)
     plan = begin(rebuilt[0], "tokenize", 0)
     assert plan == rebuilt[0]
     build = open_build(plan)
@@ -148,8 +164,8 @@ def test_reprocess_of_an_older_runs_plan_builds_that_plan_and_leaves_latest(
     for stage in ("tokenize", "audit", "scatter", "gather", "export", "manifest", "upload", "report"):
         for unit in build.units(stage):
             build.run(stage, unit)
-    assert latest(tmp_path) == newest
-    assert find_plan(str(tmp_path / "work"), plan.parents[2].name) == rebuilt[1]
+    assert latest(root) == newest
+    assert find_plan(str(root / "work"), plan.parents[2].name) == rebuilt[1]
 
 
 def test_reprocess_before_anything_was_delivered_says_to_build_first(tmp_path: Path) -> None:
@@ -160,11 +176,9 @@ def test_reprocess_before_anything_was_delivered_says_to_build_first(tmp_path: P
         find_plan(str(tmp_path / "work"), plan.parents[2].name)
 
 
-def test_gc_after_a_dry_run_of_older_settings_keeps_the_delivered_build(
-    rebuilt: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_gc_after_a_dry_run_of_older_settings_keeps_the_delivered_build(rebuilt: tuple[Path, Path], root: Path) -> None:
     second = open_build(rebuilt[1])
     before = {item.folder for item in find_garbage(second.work, GRAPH)}
-    plan_dataset(check_config(configuration(tmp_path), where="a test"))
+    plan_dataset(check_config(configuration(root), where="a test"))
     assert {item.folder for item in find_garbage(second.work, GRAPH)} == before
     assert second.folder("export", second.units("export")[0]) not in before

@@ -71,13 +71,6 @@ def rebuilt(root, built_twice) -> tuple[Build, Build]:
     return open_build(built_twice[1]), open_build(built_twice[2])
 
 
-def test_gc_single_build_has_no_garbage(tmp_path) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    built = build(tmp_path)
-    assert find_garbage(built.work, GRAPH) == []
-    assert render_garbage([], removed=False) == "no garbage"
-
-
 def test_gc_after_another_seed_exactly_the_superseded_folders_go(rebuilt) -> None:
     first, second = rebuilt
     superseded = superseded_by(second, first)
@@ -182,9 +175,10 @@ def test_gc_locked_folder_stays(rebuilt) -> None:
     assert find_garbage(second.work, GRAPH) == [locked]
 
 
-def test_gc_folder_without_receipt_is_garbage_unless_its_step_is_running(tmp_path) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    built = build(tmp_path)
+def test_gc_folder_without_receipt_is_garbage_unless_its_step_is_running(rebuilt) -> None:
+    _, built = rebuilt
+    remove_garbage(built.work, GRAPH, find_garbage(built.work, GRAPH))
+    assert render_garbage(find_garbage(built.work, GRAPH), removed=False) == "no garbage"
     killed = built.work / "index" / "00009-0123456789abcdef"
     killed.mkdir()
     (killed / "tokenized").write_bytes(b"half")
@@ -217,9 +211,9 @@ def test_gc_unfinished_build_keeps_what_it_may_still_reuse(tmp_path) -> None:
     assert first.folder("manifest", "dataset") in garbage
 
 
-def test_gc_edited_receipt_does_not_doom_what_was_made_from_it(tmp_path, caplog) -> None:
-    write_corpus(tmp_path / "corpus", documents=24)
-    built = build(tmp_path)
+def test_gc_edited_receipt_does_not_doom_what_was_made_from_it(rebuilt, caplog) -> None:
+    _, built = rebuilt
+    remove_garbage(built.work, GRAPH, find_garbage(built.work, GRAPH))
     path = built.folder("tokenize", "00000") / RECEIPT_NAME
     receipt = json.loads(path.read_text())
     for damage in ({"counts": {}}, {"details": {}}, {"counts": {**receipt["counts"], "tokens": 10**12}}):

@@ -66,8 +66,8 @@ def worker_of(process: subprocess.Popen[bytes]) -> int:
             return worker
 
 
-ALL = ("index", "shared", "context", "settle", "border", "match", "tokenize", "export")
-LAST = ("gather", "export", "manifest", "upload", "report")
+ALL = ("index", "shared", "settle", "match", "tokenize", "export")
+LAST = ("gather", "manifest", "report")
 
 
 @pytest.mark.parametrize("case", quick([("keep", ("match",)), ("keep", ALL), ("eager", LAST)], 1))

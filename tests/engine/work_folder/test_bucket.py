@@ -15,7 +15,6 @@ import pytest
 from corpusmill.builds.graph import GRAPH, open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.builds.plan import plan_dataset
-from corpusmill.builds.reprocess import ask_for_shard
 from corpusmill.config import DatasetConfig, check_config, work_of
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.engine import garbage
@@ -61,9 +60,12 @@ def delivered(config: DatasetConfig) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture
-def locally(corpus: Path) -> dict[str, bytes]:
-    config = config_in(corpus, str(corpus / "work"))
+@pytest.fixture(scope="module")
+def locally(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What a build of the same sources in a folder delivers."""
+    root = tmp_path_factory.mktemp("locally")
+    write_corpus(root / "corpus", documents=40)
+    config = config_in(root, str(root / "work"))
     build_dataset(config, workers=1)
     return delivered(config)
 
@@ -100,20 +102,15 @@ def test_build_that_reclaims_what_nobody_needs_delivers_the_same(
 
 
 @pytest.mark.slow
-def test_another_machine_reuses_every_step(corpus: Path, other: Machine) -> None:
-    first = build_dataset(in_bucket(corpus), workers=1)
-    made = {
-        step: open_build(first).receipt(*step).attempt for step in steps_of(open_build(first)) if step[0] != "report"
-    }
-    with other("second"):
-        build = open_build(build_dataset(in_bucket(corpus), workers=1))
-        again = {step: build.receipt(*step).attempt for step in made if step[0] != "upload"}
-    assert again == {step: made[step] for step in again}
-
-
-@pytest.mark.slow
-def test_verify_on_another_machine_reads_what_the_bucket_holds(corpus: Path, other: Machine) -> None:
-    address = address_of(build_dataset(in_bucket(corpus), workers=1))
+def test_bit_that_flips_in_the_cache_is_fetched_again_and_verify_reads_what_the_bucket_holds(
+    corpus: Path, other: Machine
+) -> None:
+    build = open_build(build_dataset(in_bucket(corpus), workers=1))
+    path = build.step_folder("index", "00000") / "tokenized"
+    before = path.read_bytes()
+    path.write_bytes(before[:5] + bytes([before[5] ^ 1]) + before[6:])
+    assert (open_build(build.plan_receipt).folder("index", "00000") / "tokenized").read_bytes() == before
+    address = address_of(build.plan_receipt)
     assert not verify_build(open_build(address)).findings
     lost = next(key for key in outputs_in_bucket() if key.endswith("/tokenized"))
     flipped = next(key for key in outputs_in_bucket() if key.endswith("/tokens"))
@@ -160,29 +157,6 @@ def test_object_that_is_lost_or_cut_after_its_receipt_is_made_again_by_its_step(
     assert delivered(config) == locally
     with other("third"):
         assert not verify_build(open_build(plan)).findings
-
-
-@pytest.mark.slow
-def test_bit_that_flips_in_the_cache_is_fetched_again(corpus: Path, other: Machine) -> None:
-    build = open_build(build_dataset(in_bucket(corpus), workers=1))
-    path = build.step_folder("index", "00000") / "tokenized"
-    before = path.read_bytes()
-    path.write_bytes(before[:5] + bytes([before[5] ^ 1]) + before[6:])
-    assert (open_build(build.plan_receipt).folder("index", "00000") / "tokenized").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_step_that_another_machine_was_asked_to_run_again_runs_there(corpus: Path, other: Machine) -> None:
-    plan = build_dataset(in_bucket(corpus), workers=1)
-    address, before = address_of(plan), open_build(plan).receipt("tokenize", "00000").attempt
-    with other("second"):
-        ask_for_shard(open_build(address), "tokenize", "00000")
-    with other("third"):
-        open_build(address).run("tokenize", "00000")
-    with other("fourth"):
-        receipt = open_build(address).receipt("tokenize", "00000")
-    assert receipt.attempt != before
-    assert not receipt.again
 
 
 @pytest.mark.slow
