@@ -2,7 +2,7 @@ r"""Exports: four training formats, each with a writer, a reader, and a verifier
 
 In: documents as batches `(tokens, ends)` (bare uint16 or uint32 ids, cumulative uint64 ends; tokens/token_shard.py), or
 contexts as 2-D arrays (records x tokens). Out: files under their final names, and counts. The files here know no stage,
-configuration, receipt or store: arrays in, files out. formats/ says, a file each, what a build does with a format, and
+configuration, receipt or store: arrays in, files out. formats/ says, a class each, what a build does with a format, and
 stages/ has the stage.
 
     megatron.py        <prefix>.bin          a a a # b b #               # = EOD after every document

@@ -1,4 +1,4 @@
-"""The training formats, one file each: what the program plans, writes, reads again and checks of it.
+"""The training formats, a class each: what the program plans, writes, reads again and checks of it.
 
 A format's options are a section of the configuration (config/exports.py), the bytes of its files are described and
 written by the module of its name beside this folder. A new one is those three, and a line here.
@@ -7,8 +7,7 @@ written by the module of its name beside this folder. A new one is those three, 
 from __future__ import annotations
 
 from corpusmill.export.formats.base import Format
-from corpusmill.export.formats.megatron import Megatron
-from corpusmill.export.formats.nanoset import Nanoset
+from corpusmill.export.formats.documents import Megatron, Nanoset
 from corpusmill.export.formats.numpy_shards import NumpyShards
 from corpusmill.export.formats.webdataset import WebDataset
 

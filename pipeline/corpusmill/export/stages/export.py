@@ -19,7 +19,7 @@ from corpusmill.engine.stage import Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Work
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.base import Output, Settings, WrittenContent
-from corpusmill.export.formats.nanoset import Nanoset
+from corpusmill.export.formats.documents import Nanoset
 from corpusmill.export.stages import layout
 from corpusmill.kernels import advance
 from corpusmill.lazy import lazily

@@ -15,7 +15,7 @@ from corpusmill.engine.ledger import Check, Receipt
 from corpusmill.engine.stage import Shown
 from corpusmill.engine.work import Identity, Inputs
 from corpusmill.export.formats import FORMATS
-from corpusmill.export.formats.base import framed_tokens
+from corpusmill.export.formats.documents import framed_tokens
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.report.card import BenchmarkFigures, CardFigures, DuplicateFigures, StageFlow
 from corpusmill.shuffle.stages import gather, scatter
