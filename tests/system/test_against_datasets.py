@@ -66,17 +66,6 @@ def test_reference_dataset_of_another_version_is_what_it_was_then(tmp_path: Path
     assert versions == [old.name, new.name]
 
 
-def test_reference_source_on_a_hub_counts_as_one_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write(tmp_path / "old", "a1", "a2")
-    files = {f"data/{path.name}": path.read_bytes() for path in folder.iterdir()}
-    with Hub(files) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        same_as_source(tmp_path, "hf://datasets/owner/name@main/data/*.jsonl", folder)
-        planned = open_build(plan_dataset(settings(tmp_path, "hf://datasets/owner/name@main"))).plan.references
-    assert planned
-    assert all(file.location.startswith(f"hf://datasets/owner/name@{COMMIT}/") for file in planned[0].files())
-
-
 def test_reference_dataset_on_a_hub_is_found_by_name_and_by_version(tmp_path: Path, writable_hub: WritableHub) -> None:
     write(tmp_path / "earlier", "a1", "a2")
     there, folder = "hf://datasets/owner/name", tmp_path / "outputs"
@@ -97,8 +86,10 @@ def test_reference_on_a_hub_that_gets_another_commit_is_read_again(
     rows = {name: (write(tmp_path / "old", name) / f"{name}.jsonl").read_bytes() for name in ("a1", "a2")}
     with Hub({"a.jsonl": rows["a1"]}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        config = settings(tmp_path, "hf://datasets/owner/name")
-        build(config)
+        config = settings(tmp_path, "hf://datasets/owner/name@main/*.jsonl")
+        planned = build(config).plan.references
+        assert planned
+        assert all(file.location.startswith(f"hf://datasets/owner/name@{COMMIT}/") for file in planned[0].files())
         hub.files["a.jsonl"] = rows["a2"]
         fates = {item.fate for item in preview(open_build(plan_dataset(config))) if item.stage == "reference"}
         assert fates == {"run"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from corpusmill import cli
 from corpusmill.builds.dedup_alone import Finished, cut_for_cores, dedup_config
@@ -23,7 +25,21 @@ from corpusmill.report.summary import from_json
 from tests.oracles.dataset import deduplicated_texts
 from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, write_corpus
-from tests.system.dedup_runs import FILES, content, rows
+
+FILES = ("a1.jsonl", "a2.jsonl.gz", "a3.jsonl", "a10.jsonl.zst", "deep/b.jsonl.zstd")
+
+
+def content(path: Path) -> bytes:
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(data)
+    if path.suffix.startswith(".zst"):
+        return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+    return data
+
+
+def rows(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for name in FILES for line in content(folder / name).splitlines()]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from corpusmill.builds.dedup_alone import Finished, dedup_config, deduplicate
 from corpusmill.dedup.stages.partitions import BYTES_PER_ANCHOR, partitions_for
 from corpusmill.dedup.writeback import WriteBackOptions, write_back_file
 from corpusmill.documents.text_shard import IndexedSource
@@ -25,9 +26,15 @@ from tests.oracles.dataset import deduplicated_texts
 from tests.quick import quick
 from tests.raising import raises
 from tests.system.corpus import lines_of
-from tests.system.dedup_runs import run
 
 EXCHANGES = ("shared.share", "exchange.answer_contexts", "settle.settle", "exchange.answer_borders")
+
+
+def run(root: Path, dedup: dict[str, object], **sections: object) -> Finished:
+    output = str(root / "clean")
+    sections = {"source": {"shard_bytes": "8KiB"}, "work_folder": str(root / "work"), **sections}
+    config = dedup_config([str(root / "corpus")], output, {"minimum_bytes": 100, **dedup}, **sections)
+    return deduplicate(config, output, workers=1)
 
 
 def passage(seed: int, characters: int = 150, alphabet: str = "abcdefghijklmnopqrstuvwxyz ") -> str:
@@ -243,7 +250,7 @@ import os, signal, sys
 from importlib import import_module
 from pathlib import Path
 
-from tests.system.dedup_runs import run
+from tests.system.test_dedup_failures import run
 
 module = import_module("corpusmill.dedup." + sys.argv[2])
 complete = getattr(module, sys.argv[3])

@@ -9,7 +9,6 @@ import pytest
 
 from corpusmill.inspect.verify import verify_build
 from corpusmill.upload.stages.summarize import summarize
-from tests.system.corpus import reused
 from tests.system.test_decontamination import (
     HITS,
     OTHER,
@@ -59,18 +58,6 @@ def test_benchmark_that_is_in_the_corpus_as_a_whole_leaves_all_of_it_out(tmp_pat
     assert of.total("decontaminate", "documents_removed") == len(rows)
     assert outputs(tmp_path)["documents/leaked.jsonl"] == b""
     assert not verify_build(of).findings
-
-
-def test_benchmark_that_changed_upstream_is_searched_for_anew_and_nothing_else(tmp_path: Path) -> None:
-    write_sources(tmp_path)
-    kettles, other = write_benchmark(tmp_path, "kettles", QUESTION), write_benchmark(tmp_path, "rest", "", "one")
-    build(decontaminated(tmp_path, kettles, other))
-    assert {item for _, item, _ in hits_of(tmp_path)} == {"kettles/0"}
-    write_benchmark(tmp_path, "kettles", OTHER)
-    again = build(decontaminated(tmp_path, kettles, other))
-    assert {identity for _, _, identity in hits_of(tmp_path)} == {"1-3"}
-    assert all(reused(again, stage, unit) for stage in ("download", "index") for unit in again.units(stage))
-    assert not any(reused(again, "decontaminate", unit) for unit in again.units("decontaminate"))
 
 
 @pytest.mark.slow
