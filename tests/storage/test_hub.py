@@ -211,20 +211,14 @@ def holds(hub, revision: str) -> dict[str, bytes]:
 def test_hub_repository_that_is_not_there_is_made_private_and_gets_one_commit_and_its_tag(
     writable_hub, tmp_path
 ) -> None:
-    assert deliver(written(tmp_path, CONTENT)) == (6, 1)
+    files = written(tmp_path, CONTENT)
+    assert deliver(files) == (6, 1)
     assert writable_hub.private is True
+    assert len(writable_hub.put) == len(set(writable_hub.put)) == 2  # .bin and .ds are one object
+    assert deliver(files) == (0, 0)
+    assert len(writable_hub.put) == 2
     assert writable_hub.titles == ["initial commit", "demo 0123456789ab"]
     assert holds(writable_hub, "main") == holds(writable_hub, "0123456789ab") == CONTENT
-    assert len(writable_hub.put) == len(set(writable_hub.put)) == 2  # .bin and .ds are one object
-
-
-def test_hub_delivery_made_again_sends_and_commits_nothing(writable_hub, tmp_path) -> None:
-    files = written(tmp_path, CONTENT)
-    deliver(files)
-    before = list(writable_hub.put)
-    assert deliver(files) == (0, 0)
-    assert writable_hub.put == before
-    assert len(writable_hub.titles) == 2
 
 
 def test_hub_second_version_replaces_the_first_on_main_and_leaves_its_tag(writable_hub, tmp_path) -> None:
