@@ -33,8 +33,7 @@ from corpusmill.installed import require_worker
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted
 from corpusmill.storage.mirrored import address_of, path_of
-from corpusmill.upload.stages.announce import announcement, provenance
-from corpusmill.upload.stages.report import UNIT
+from corpusmill.upload.stages.report import UNIT, announcement, provenance
 
 with lazily:
     from corpusmill.builds.forgetting import purge as forgetting_purge

@@ -13,7 +13,7 @@ from openlineage.client.generated.output_statistics_output_dataset import Output
 
 
 def operator_lineage(provenance: Mapping[str, Sequence[Mapping[str, Any]]]) -> OperatorLineage[Any, Any]:
-    """The provenance of corpusmill.upload.stages.announce, with its counts and versions as facets."""
+    """The provenance of corpusmill.upload.stages.report, with its counts and versions as facets."""
     inputs = [
         InputDataset(
             namespace=source["namespace"],

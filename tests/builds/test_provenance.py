@@ -10,7 +10,7 @@ import pytest
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
-from corpusmill.upload.stages.announce import provenance
+from corpusmill.upload.stages.report import provenance
 from tests.system.corpus import configuration
 
 

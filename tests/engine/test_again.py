@@ -18,8 +18,7 @@ from corpusmill.engine.preview import preview
 from corpusmill.engine.running import RunnableBuild
 from corpusmill.report.summary import from_json
 from corpusmill.tokens.tokenizer import Tokenizer
-from corpusmill.upload.stages.announce import announcement
-from corpusmill.upload.stages.report import SUMMARY, UNIT
+from corpusmill.upload.stages.report import SUMMARY, UNIT, announcement
 from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
 
