@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from corpusmill.documents.text_shard import TextShard
     from corpusmill.engine.build import Build
-    from corpusmill.engine.plan import Reference
 
 SHOWN_FILES = 10  # source files that lose most
 REPEATED_STRINGS = 10
@@ -89,7 +88,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     text, matches = text_shard.open_text_shard(inputs["text"].folder()), inputs.every("matches")
     rows = matched_rows(matches, settings.shard, dedup_ranges.MATCH_RANGES)
     ranges = dedup_ranges.union_ranges(rows)
-    repeated_bytes = int((ranges[:, 1] - ranges[:, 0]).sum())
+    repeated_bytes = _covered(ranges)
     if settings.keep == "every_string":
         later, earlier = (
             dedup_ranges.union_ranges(matched_rows(matches, settings.shard, name))
@@ -101,19 +100,18 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         cut = dedup_ranges.join_spans(aligned, text.offsets, settings.fuzzy_share)
     dedup_ranges.write_ranges(folder / REMOVE_RANGES, ranges)
     dedup_ranges.write_ranges(folder / CUT_RANGES, cut)
-    lengths = cut[:, 1] - cut[:, 0]
     counts = {
         "ranges_in": len(rows),
         "ranges_out": len(ranges),
         "repeated_bytes": repeated_bytes,
-        "duplicate_bytes": int((ranges[:, 1] - ranges[:, 0]).sum()),
-        "fuzzy_bytes": int(lengths.sum() - (aligned[:, 1] - aligned[:, 0]).sum()),
-        "removed_bytes": int(lengths.sum()),
+        "duplicate_bytes": _covered(ranges),
+        "fuzzy_bytes": _covered(cut) - _covered(aligned),
+        "removed_bytes": _covered(cut),
         **dedup_ranges.count_documents(cut, text.offsets, len(text.text)),
         "bytes_read": rows.nbytes,
     }
     details: dict[str, Any] = {
-        "range_bytes": histograms.power_histogram(lengths).model_dump(),
+        "range_bytes": histograms.power_histogram(cut[:, 1] - cut[:, 0]).model_dump(),
         "kept_gap_bytes": histograms.power_histogram(kept_gaps(text.offsets, cut)).model_dump(),
         "by_source_file": _by_source_file(text, cut),
     }
@@ -128,7 +126,6 @@ def _held_by_references(
     inputs: Inputs, settings: Settings, text: TextShard, aligned: NDArray[np.uint64], folder: Path
 ) -> tuple[list[int], int]:
     """Write the parts of a shard's ranges that each reference holds; returns the bytes per reference, and of none."""
-
     windows = matched_rows(inputs.every("matches"), settings.shard, dedup_ranges.REFERENCE_WINDOWS, columns=3)
     periods: Iterable[NDArray[np.uint64]] = ()
     if len(windows):
@@ -251,7 +248,6 @@ def _share(part: int, whole: int) -> str:
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
-
     ranges, cut = dedup_ranges.read_ranges(folder / REMOVE_RANGES), dedup_ranges.read_ranges(folder / CUT_RANGES)
     counts = {"ranges_out": len(ranges), "duplicate_bytes": _covered(ranges), "removed_bytes": _covered(cut)}
     if (folder / REFERENCE_RANGES).exists():
@@ -309,19 +305,14 @@ def duplicates(build: Build) -> DuplicateSummary | None:
 
 def references_found(build: Build) -> tuple[ReferenceHeld, ...]:
     """The references, and how much of the dataset's text each is the first to hold."""
-    held = zip(build.plan.references or (), held_by_references(build), strict=True)
-    return tuple(_reference(build, reference, size) for reference, size in held)
-
-
-def _reference(build: Build, reference: Reference, held_bytes: int) -> ReferenceHeld:
-    receipts = [build.receipt("reference", unit) for unit in units_of(reference)]
-    return ReferenceHeld(
-        path=reference.path,
-        version=reference.version,
-        documents=sum(receipt.counts["documents_out"] for receipt in receipts),
-        text_bytes=sum(receipt.counts["text_bytes_out"] for receipt in receipts),
-        held_bytes=held_bytes,
-    )
+    found = []
+    for reference, held in zip(build.plan.references or (), held_by_references(build), strict=True):
+        receipts = [build.receipt("reference", unit) for unit in units_of(reference)]
+        read = {
+            count: sum(receipt.counts[f"{count}_out"] for receipt in receipts) for count in ("documents", "text_bytes")
+        }
+        found.append(ReferenceHeld(path=reference.path, version=reference.version, held_bytes=held, **read))
+    return tuple(found)
 
 
 def _most_repeated(build: Build) -> tuple[RepeatedString, ...]:
