@@ -77,13 +77,12 @@ def step_times(of: Any, *stages: str) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.parametrize("copies", ["keep", "also"])
-@pytest.mark.parametrize("mode", quick(["remove", "none"], 1))
-def test_build_that_forgets_is_a_build_of_sources_without_the_documents(copies: str, mode: str, tmp_path: Path) -> None:
+def test_build_that_forgets_is_a_build_of_sources_without_the_documents(copies: str, tmp_path: Path) -> None:
     gone = {"0-5", "2-1", "2-23", *(["1-5"] if copies == "also" else [])}
     write_sources(tmp_path / "one")
     write_sources(tmp_path / "other", stay=lambda row: row["id"] not in gone)
     write_list(tmp_path / "one", {"id": "0-5"}, {"id": "2-23"}, {"id": "2-1"}, {"id": "0-5"})
-    dedup = {"mode": mode, **({"minimum_bytes": 50} if mode == "remove" else {})}
+    dedup = {"mode": "remove", "minimum_bytes": 50}
     of = build(settings(tmp_path / "one", copies, dedup=dedup))
     build(settings(tmp_path / "other", dedup=dedup))
     assert outputs(tmp_path / "one") == outputs(tmp_path / "other")
@@ -390,7 +389,7 @@ def test_reference_that_holds_a_forgotten_text_is_not_the_dataset(tmp_path: Path
     assert verify_build(of).findings == ()
 
 
-@pytest.mark.parametrize("minimum_bytes", quick([60, 100, 30], 1))
+@pytest.mark.parametrize("minimum_bytes", quick([60, 100, 30], 1, 1))
 def test_forgotten_text_that_references_repeat_is_in_no_report(minimum_bytes: int, tmp_path: Path) -> None:
     write_sources(tmp_path)
     mine = {"id": "mine", "text": " ".join(f"{number} private words that nobody else wrote." for number in range(20))}

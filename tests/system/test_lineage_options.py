@@ -54,7 +54,7 @@ def built_of_few_letters(folder: Path, minimum_bytes: int, **dedup: object) -> t
     return build(folder, dedup=changes, exports={"nanoset": {}}), texts
 
 
-@pytest.mark.parametrize("minimum_bytes", quick([7, 21], 1))
+@pytest.mark.parametrize("minimum_bytes", quick([7, 21], 1, 0))
 @pytest.mark.parametrize("keep", ["first_window", "every_string"])
 def test_locate_text_of_few_letters_and_short_periods_names_first_occurrences(
     tmp_path, keep: str, minimum_bytes: int
