@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, absolute, check_config, load_config, parse_config
 from corpusmill.config.schedule import ScheduleConfig
-from corpusmill.config.sections import TokenizerConfig
 from corpusmill.config.starter import example_text, starter
 from tests.raising import raises
 
@@ -248,4 +247,5 @@ def test_config_step_settings_come_back_from_json_as_they_are() -> None:
 
 @pytest.mark.parametrize(("name", "file", "expected"), [("gpt2", None, "r50k_base"), ("gpt2", "own.json", "gpt2")])
 def test_tokenizer_of_a_model_is_its_encoding_unless_a_file_has_the_vocabulary(name, file, expected) -> None:
-    assert TokenizerConfig(name=name, file=file).name == expected
+    values = yaml.safe_load(EXAMPLE.read_text()) | {"tokenizer": {"name": name} | ({"file": file} if file else {})}
+    assert check_config(values, where="test").tokenizer.name == expected

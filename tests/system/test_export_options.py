@@ -17,6 +17,7 @@ from corpusmill.cli import app
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from corpusmill.errors import ConfigError
+from corpusmill.inspect.datasets.dataset import open_dataset
 from corpusmill.inspect.datasets.peek import peek_record
 from corpusmill.inspect.lineage import verify_records
 from corpusmill.inspect.verify import render, verify_build
@@ -26,6 +27,7 @@ from corpusmill.shuffle.cells import cells_of
 from corpusmill.upload.stages.summarize import summarize
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
+from tests.tokens.vocabularies import shared
 
 
 def build(root: Path, **changes: object) -> Build:
@@ -54,6 +56,43 @@ def test_numpy_raw_layout_is_verified_peeked_into_and_reported_by_its_tokens(roo
     eots = built.total("tokenize", "documents_out") - built.total("tokenize", "documents_empty")
     assert sum(file.tokens or 0 for file in exports["numpy"].files) == built.total("tokenize", "tokens") + eots
     assert sum(file.records or 0 for file in exports["megatron"].files) == eots
+
+
+@pytest.mark.parametrize("layout", ["llmc", "automodel"])
+def test_numpy_shards_behind_a_header_have_the_tokens_of_the_npy_shards(root, layout: str) -> None:
+    """Read back by numpy alone, and by everything of ours that reads a dataset."""
+    known = {"tokenizer": {"name": "gpt2", "file": str(shared("gpt2.tokenizer.json"))}}
+    wanted = {"tokens_per_shard": 3000, "test_shards": 1, "test_name": "val"}
+    plain = build(root, name="plain", exports={"numpy": wanted}, **known)
+    there = outputs(root, "plain") / "numpy"
+    expected = [np.load(path) for split in ("val", "train") for path in sorted(there.glob(f"{split}/*"))]
+    settings = {"numpy": wanted | {"layout": layout, "file_name": "web_{split}_{number}.bin"}}
+    built = build(root, name=layout, exports=settings, **known)
+    paths = [outputs(root, layout) / "numpy" / file.name for file in sorted(outputs(root, layout).glob("numpy/*"))]
+    assert [path.name for path in paths] == [f"web_train_{number:04d}.bin" for number in range(len(expected) - 1)] + [
+        "web_val_0000.bin"
+    ]
+    magic, width = {"llmc": (20240520, 0), "automodel": (278895051, 2)}[layout]
+    for path, tokens in zip([paths[-1], *paths[:-1]], expected, strict=True):
+        header = np.fromfile(path, "<i4", 256).tolist()
+        assert header == [magic, 1, len(tokens), width, *[0] * 252]
+        assert np.fromfile(path, "<u2", offset=1024).tolist() == tokens.tolist()
+    assert not verify_build(built).findings, render(verify_build(built))
+    assert verify_records(built, 40, 1)
+    dataset = open_dataset(outputs(root, layout))
+    assert dataset.description["formats"]["numpy"]["layout"] == layout
+    assert [ids.tolist() for ids in dataset["numpy"]] == [ids.tolist() for ids in [*expected[1:], expected[0]]]
+    assert "layout" not in open_dataset(outputs(root, "plain")).description["formats"]["numpy"]
+    assert plain.total("export", "slots") == built.total("export", "slots")
+    paths[0].write_bytes(paths[0].read_bytes()[:-2])
+    assert verify_build(built).findings
+
+
+def test_numpy_layout_whose_readers_take_two_bytes_is_refused_or_warned_of_before_the_build(root, caplog) -> None:
+    with raises("numpy.layout_width", "automodel"):
+        build(root, name="wide", exports={"numpy": {"layout": "llmc"}})
+    build(root, name="wide", exports={"numpy": {"layout": "bin"}})
+    assert "nanoGPT's own loader reads 2" in caplog.text
 
 
 def test_shuffle_order_that_chance_would_not_give_is_warned_of(root, monkeypatch, caplog) -> None:
@@ -125,7 +164,11 @@ def test_export_command_of_a_format_that_the_framing_excludes_is_an_error_of_the
         ({"file_name": "../{split}{number}.npy"}, "config.file_name_malformed"),
         ({"file_name": "{split}{number}{x}.npy"}, "config.file_name_malformed"),
         ({"test_name": "train"}, "config.split_names_equal"),
-        ({"layout": "bin", "checkpoints": True}, "config.bin_layout"),
+        ({"layout": "bin", "test_shards": 1}, "config.bin_layout"),
+        ({"layout": "bin", "checkpoints": True}, "config.npy_layout"),
+        ({"layout": "automodel", "placeholders": True}, "config.npy_layout"),
+        ({"file_name": "{split}{number}.bin"}, "config.file_name_ending"),
+        ({"layout": "llmc", "tokens_per_shard": 1_073_739_777}, "config.shard_too_large"),
     ],
 )
 def test_numpy_names_that_are_none_are_refused(tmp_path, wrong, code: str) -> None:

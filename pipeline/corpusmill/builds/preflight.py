@@ -36,6 +36,7 @@ from corpusmill.errors import (
     TokenizerError,
     TransientError,
 )
+from corpusmill.export.formats import FORMATS
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import bytes_text
 from corpusmill.shuffle.stages.budget import amounts_of
@@ -87,7 +88,8 @@ class Problems:
 
 def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
     """The tokenizer that a configuration names; TokenizerError unless it has the tokens that the exports need,
-    VerificationError unless it gives back the tricky strings, which takes a tenth of a second.
+    ConfigError if an export cannot hold its ids, VerificationError unless it gives back the tricky strings, which takes
+    a tenth of a second.
     """
     tokenizer = configured_tokenizer(config)
     exports = config.exports
@@ -101,6 +103,8 @@ def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
             where=", ".join(key for key, is_set in bos_settings.items() if is_set),
             next_step="set tokenizer.bos to the token, or leave bos out",
         )
+    for name in exports.formats():
+        FORMATS[name].refuse(exports, tokenizer.vocabulary_size)
     audit.audit_tricky(tokenizer)
     return tokenizer
 

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from corpusmill.config.exports import DestinationConfig, ExportsConfig, ShuffleConfig
 from corpusmill.config.schedule import NAME_PATTERN, ScheduleConfig
 from corpusmill.config.sections import (
+    ALIASES,
     FORGOTTEN,
     AuditConfig,
     CardConfig,
@@ -72,6 +73,13 @@ class DatasetConfig(Section):
                 " s3://bucket/prefix; gs:// and hf:// hold sources and destinations alone"
             )
         return work_folder
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _model_means_its_encoding(cls, tokenizer: TokenizerConfig) -> TokenizerConfig:
+        """Unless a file has the vocabulary: then the name is a label."""
+        known = ALIASES.get(tokenizer.name) if tokenizer.file is None else None
+        return tokenizer.model_copy(update={"name": known}) if known else tokenizer
 
     @model_validator(mode="after")
     def _destinations_differ(self) -> DatasetConfig:

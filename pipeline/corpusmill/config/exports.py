@@ -37,16 +37,24 @@ class WebDatasetConfig(Section):
     exp_data: bool = False
 
 
+HEADED = {"llmc": 1_073_739_776, "automodel": (1 << 31) - 1}
+"""Layouts of `.bin` shards behind a header -> the most tokens of a shard: one read call of modded-nanogpt returns no
+more than 2^31 - 4096 bytes, and the header counts tokens in an int32.
+"""
+
+
 class NumpyConfig(Section):
-    """Token streams split into test and train: .npy shards (Jaxformer, build-nanogpt) or one .bin each (nanoGPT)."""
+    """Token streams split into test and train: .npy shards (Jaxformer, build-nanogpt), one .bin each (nanoGPT), or .bin
+    shards behind a header (llm.c, modded-nanogpt; NeMo AutoModel).
+    """
 
     tokens_per_shard: Count = 100_000_000
-    layout: Literal["npy", "bin"] = "npy"
+    layout: Literal["npy", "bin", "llmc", "automodel"] = "npy"
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     test_shards: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
     test_name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
     train_name: Annotated[str, Field(pattern=SPLIT_NAME)] = "train"
-    file_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_/.{}-]+\.npy$")] = "{split}/{split}_{number}.npy"
+    file_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_/.{}-]+\.(npy|bin)$")] = "{split}/{split}_{number}.npy"
     number_digits: Annotated[int, Field(ge=1, le=12, strict=True)] = 4
     placeholders: bool = False
     checkpoints: bool = False
@@ -63,16 +71,29 @@ class NumpyConfig(Section):
             )
         if self.split_names()[0] == self.split_names()[1]:
             raise InvalidValueError("config.split_names_equal: test_name and train_name must differ")
-        if self.layout == "bin" and (self.test_shards is not None or self.checkpoints or self.placeholders):
+        if self.layout == "bin" and self.test_shards is not None:
+            raise InvalidValueError("config.bin_layout: layout bin is one file per split: it has no test_shards")
+        if self.layout != "npy" and (self.checkpoints or self.placeholders):
+            raise InvalidValueError("config.npy_layout: checkpoints and placeholders need layout npy")
+        if self.layout == "npy" and not self.file_name.endswith(".npy"):
+            raise InvalidValueError("config.file_name_ending: files of layout npy end in .npy")
+        if self.tokens_per_shard > (most := HEADED.get(self.layout, LARGEST_COUNT)):
             raise InvalidValueError(
-                "config.bin_layout: layout bin is one file per split: test_shards, checkpoints, placeholders need"
-                " layout npy"
+                f"config.shard_too_large: a shard of layout {self.layout} has at most {most:,} tokens"
             )
         return self
 
+    def pattern(self) -> str:
+        """file_name with the ending of the layout."""
+        return (
+            self.file_name
+            if self.layout == "npy"
+            else self.file_name.removesuffix(".npy").removesuffix(".bin") + ".bin"
+        )
+
     def split_names(self) -> tuple[str, str]:
-        """(held-out, train): Jaxformer calls the first test, nanoGPT val."""
-        return self.test_name or ("val" if self.layout == "bin" else "test"), self.train_name
+        """(held-out, train): Jaxformer calls the first test, nanoGPT and llm.c val."""
+        return self.test_name or ("test" if self.layout == "npy" else "val"), self.train_name
 
     def held_out(self) -> int | float:
         """How much is held out: a number of shards, or a share."""

@@ -258,13 +258,6 @@ class TokenizerConfig(Section):
     parse_special: bool = False
     special_ids: Literal["tokenizer", "tokshuf"] = "tokenizer"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _model_means_its_encoding(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("file") is None and isinstance(name := values.get("name"), str):
-            return values | {"name": ALIASES.get(name, name)}
-        return values
-
     def path(self) -> str | None:
         """The vocabulary's path, if the configuration has one: the file, or the name if that is a path."""
         return self.file or (self.name if self.name.endswith((".tiktoken", ".json", ".model")) else None)

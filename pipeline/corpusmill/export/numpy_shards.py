@@ -10,8 +10,21 @@
          128 4 B x N  tokens, little endian (2 B x N for '<u2')
 
 nanoGPT's layout is the same stream as one raw file per split, `train.bin` and `val.bin`: the tokens without a header.
+`llmc` and `automodel` are shards behind a header of 1,024 bytes, 256 int32:
 
-Source: the JAXformer repository, data/ray_distributed/main.py (writer) and dataset.py (loader); numpy.lib.format.
+    .bin   0  i32     20240520 (llmc) or 278895051 (automodel)
+           4  i32     1, the version
+           8  i32     N, tokens of the file
+          12  i32     automodel: 2 or 4, bytes of a token; llmc: 0
+          16  252 i32 zeros
+        1024  tokens, little endian: uint16; automodel: uint32, too
+
+Readers of llmc: llm.c, modded-nanogpt, parameter-golf, dion; of both: NeMo AutoModel. They take sorted globs, hold
+nothing out, and want every file to have more than a global batch of tokens. modded-nanogpt needs two training files,
+AutoModel twice as many as there are ranks times loader workers.
+
+Source: the JAXformer repository, data/ray_distributed/main.py (writer) and dataset.py (loader); numpy.lib.format;
+karpathy/llm.c dev/data/data_common.py; NVIDIA-NeMo/Automodel nanogpt_dataset.py.
 
 Invariants: a shard's bytes are those of numpy.save; no tokens are lost or repeated where a document straddles shards,
 because a shard is an interval of the stream; listing order is stream order within a split.
@@ -23,6 +36,7 @@ and verifies 5 GB (page cache).
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -35,8 +49,12 @@ from corpusmill.export.files import fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import Framing, frame, refuse_special_beyond
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
+log = logging.getLogger(__name__)
+
 HEADER_BYTES = 128
 RAW_SUFFIX = ".bin"
+HEADED_BYTES = 1024
+MAGIC = {"llmc": 20240520, "automodel": 278895051}
 DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 
 
@@ -121,12 +139,43 @@ def shard_header(tokens: int, dtype: np.dtype[Any]) -> bytes:
     return header.getvalue()
 
 
-def _header_of(path: Path, tokens: int, dtype: np.dtype[Any]) -> bytes:
-    """The bytes before the tokens: numpy's header; none in a raw file."""
+def headed_header(layout: str, tokens: int, dtype: np.dtype[Any]) -> bytes:
+    """The 1,024 bytes before `tokens` tokens of `dtype` in a file of layout llmc or automodel."""
+    header = np.zeros(HEADED_BYTES // 4, "<i4")
+    header[:4] = MAGIC[layout], 1, tokens, dtype.itemsize if layout == "automodel" else 0
+    return header.tobytes()
+
+
+def refuse_width(layout: str, vocabulary_size: int) -> None:
+    """ConfigError for ids that llm.c's files cannot hold; a warning where nanoGPT's loader would misread them."""
+    if vocabulary_size <= 1 << 16:
+        return
+    if layout == "bin":
+        log.warning(
+            "exports.numpy.layout bin: ids of %s need 4 bytes, and nanoGPT's own loader reads 2: read the files as"
+            " uint32, or use layout automodel or npy, which state the width",
+            f"{vocabulary_size:,}",
+        )
+    if layout == "llmc":
+        raise ConfigError(
+            "numpy.layout_width: the readers of layout llmc take ids of 2 bytes",
+            where="exports.numpy.layout: llmc",
+            expected=f"a vocabulary of at most {1 << 16:,} ids",
+            got=f"{vocabulary_size:,} ids",
+            next_step="layout: automodel states the width in its header, layout: npy in numpy's",
+        )
+
+
+def _header_of(path: Path, tokens: int, dtype: np.dtype[Any], layout: str) -> bytes:
+    """The bytes before the tokens: numpy's header, that of a layout which has one; none in a raw file."""
+    if layout in MAGIC:
+        return headed_header(layout, tokens, dtype)
     return b"" if path.suffix == RAW_SUFFIX else shard_header(tokens, dtype)
 
 
-def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np.dtype[Any]) -> dict[str, int]:
+def write_shard(
+    path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np.dtype[Any], *, layout: str = ""
+) -> dict[str, int]:
     """Write a shard of exactly `tokens` tokens from consecutive pieces of the stream. Returns tokens and bytes.
 
     Raises BalanceError when the pieces hold more or fewer, CorruptDataError for a piece that is not 1-D or holds an id
@@ -134,7 +183,7 @@ def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np
     """
     dtype = np.dtype(dtype).newbyteorder("<")
     with whole_file(path) as file:
-        file.write(_header_of(path, tokens, dtype))
+        file.write(_header_of(path, tokens, dtype, layout))
         written_tokens = 0
         for piece in pieces:
             largest = int(piece.max(initial=0))
@@ -157,16 +206,22 @@ def write_shard(path: Path, pieces: Iterable[TokenArray], tokens: int, dtype: np
                 got=f"{written_tokens} tokens" + (" and more" if written_tokens > tokens else ""),
                 next_step="check the interval of the stream that was planned for this shard",
             )
-    return {"tokens": tokens, "bytes": len(_header_of(path, tokens, dtype)) + tokens * dtype.itemsize}
+    return {"tokens": tokens, "bytes": len(_header_of(path, tokens, dtype, layout)) + tokens * dtype.itemsize}
 
 
 def open_shard(path: Path, dtype: np.dtype[Any] | None = None) -> TokenArray:
     """The tokens of a shard, memory-mapped. VerificationError when the header is not numpy.save's of a 1-D array.
 
-    A raw file does not state its dtype, so it must be given.
+    A `.bin` is raw unless it begins with the header that its size asks for. It does not state its dtype, so that must
+    be given.
     """
     shard_bytes = file_bytes(path)
     if path.suffix == RAW_SUFFIX and dtype is not None:
+        with path.open("rb") as file:
+            header = file.read(HEADED_BYTES)
+        tokens = (shard_bytes - HEADED_BYTES) // dtype.itemsize
+        if tokens > 0 and header in {headed_header(layout, tokens, dtype) for layout in MAGIC}:
+            return mapped(path, dtype.newbyteorder("<"), tokens, HEADED_BYTES)
         return mapped(path, dtype.newbyteorder("<"), shard_bytes // dtype.itemsize)
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
@@ -183,14 +238,16 @@ def open_shard(path: Path, dtype: np.dtype[Any] | None = None) -> TokenArray:
     )
 
 
-def verify_shard(path: Path, *, tokens: int, dtype: np.dtype[Any], vocabulary_size: int) -> dict[str, int]:
+def verify_shard(
+    path: Path, *, tokens: int, dtype: np.dtype[Any], vocabulary_size: int, layout: str = ""
+) -> dict[str, int]:
     """Check header, size and ids of a shard. Raises VerificationError, naming file and byte. Returns tokens and bytes.
 
     One pass; memory is a block.
     """
     dtype = np.dtype(dtype).newbyteorder("<")
     shard_bytes = file_bytes(path)
-    expected = _header_of(path, tokens, dtype)
+    expected = _header_of(path, tokens, dtype, layout)
     with path.open("rb") as file:
         header = file.read(len(expected))
     if header != expected:

@@ -288,12 +288,13 @@ def how_to_load(content: dict[str, Any]) -> Iterator[str]:
 
 def _code(kind: str, first: str, content: dict[str, Any]) -> str:
     width = np.dtype(content["vocabulary"]["dtype"]).itemsize
+    begin = ", 1024" if content["formats"][kind].get("layout") else ""  # behind a header
     return {
         "megatron": f'megatron.core.datasets.indexed_dataset.IndexedDataset("{first.removesuffix(".bin")}")',
         "nanoset": f'datatrove.utils.dataset.DatatroveFolderDataset("nanoset", seq_len=2048, token_size={width})',
         "numpy": f'numpy.load("{first}", mmap_mode="r")'
         if first.endswith(".npy")
-        else f'numpy.memmap("{first}", "{content["vocabulary"]["dtype"]}", "r")',
+        else f'numpy.memmap("{first}", "{content["vocabulary"]["dtype"]}", "r"{begin})',
         "webdataset": f'webdataset.WebDataset("{first}").decode()',
     }[kind]
 

@@ -64,13 +64,15 @@ class CellSlice(NamedTuple):
 class Settings(Identity, frozen=True, kw_only=True):
     """What a unit writes: for each format number, name and slices of its outputs (see Output), and the ids in them.
 
-    `framing` of whole documents, unless it is the default; `loss`: Nanoset files say which tokens are trained on.
+    `framing` of whole documents, unless it is the default; `loss`: Nanoset files say which tokens are trained on;
+    `layout`: of shards of the stream behind a header.
     """
 
     outputs: dict[str, list[tuple[int, str, list[CellSlice]]]]
     vocabulary: Vocabulary
     framing: dict[str, Any] | UnsetType = UNSET
     loss: bool | UnsetType = UNSET
+    layout: str | UnsetType = UNSET
     libraries: dict[str, str]
 
     def framing_of_documents(self) -> Framing:
@@ -125,6 +127,9 @@ class Format(ABC):
     @abstractmethod
     def output_bytes(self, exports: ExportsConfig, token_bytes: int) -> int:
         """Bytes of the ids of a full output."""
+
+    def refuse(self, _exports: ExportsConfig, _vocabulary_size: int) -> None:  # noqa: B027 (most refuse none)
+        """Raise ConfigError for a vocabulary that the format's readers would misread."""
 
     def suffixes(self, _exports: ExportsConfig) -> tuple[str, ...]:
         """What its files add to the name of their output, a suffix each."""

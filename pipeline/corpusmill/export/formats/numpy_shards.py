@@ -45,7 +45,7 @@ class NumpyShards(Format):
             len(bounds) - 1,
             wanted.held_out(),
             splits=wanted.split_names(),
-            pattern=wanted.file_name,
+            pattern=wanted.pattern(),
             digits=wanted.number_digits,
         )
         return names, bounds
@@ -59,12 +59,23 @@ class NumpyShards(Format):
     ) -> dict[str, int]:
         tokens = sum(last - first for _, first, last in output.slices)
         pieces = _stream_pieces(cells, output, settings.vocabulary, tally)
-        numpy_shards.write_shard(folder / output.name, pieces, tokens, np.dtype(settings.vocabulary.dtype))
+        dtype, layout = np.dtype(settings.vocabulary.dtype), settings.layout or ""
+        numpy_shards.write_shard(folder / output.name, pieces, tokens, dtype, layout=layout)
         return {"slots": tokens}
 
-    def verify(self, _config: DatasetConfig, path: Path, positions: int, ids: Vocabulary) -> dict[str, int]:
-        dtype = np.dtype(ids.dtype)
-        seen = numpy_shards.verify_shard(path, tokens=positions, dtype=dtype, vocabulary_size=ids.size)
+    def refuse(self, exports: ExportsConfig, vocabulary_size: int) -> None:
+        assert exports.numpy is not None
+        numpy_shards.refuse_width(exports.numpy.layout, vocabulary_size)
+
+    def verify(self, config: DatasetConfig, path: Path, positions: int, ids: Vocabulary) -> dict[str, int]:
+        assert config.exports.numpy is not None
+        seen = numpy_shards.verify_shard(
+            path,
+            tokens=positions,
+            dtype=np.dtype(ids.dtype),
+            vocabulary_size=ids.size,
+            layout=config.exports.numpy.layout,
+        )
         return {"slots": seen["tokens"]}
 
     def blocks(self, path: Path, about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
@@ -72,7 +83,11 @@ class NumpyShards(Format):
         if path.suffix == ".npy":
             tokens = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         else:
-            tokens = np.fromfile(path, about.dtype.newbyteorder("<"))
+            # llm.c's and AutoModel's headers: 256 int32, the third of which counts the tokens.
+            begin = np.fromfile(path, "<i4", 256)
+            size, width = path.stat().st_size, about.dtype.itemsize
+            headed = len(begin) == 256 and not begin[4:].any() and size == 1024 + width * int(begin[2])
+            tokens = np.fromfile(path, about.dtype.newbyteorder("<"), offset=1024 if headed else 0)
         yield tokens, np.array([len(tokens)], np.uint64)
 
     def records(self, path: Path, wanted: Sequence[Wanted], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:

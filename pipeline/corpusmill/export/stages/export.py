@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from corpusmill.config import FramingConfig
+from corpusmill.config.exports import HEADED
 from corpusmill.engine.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.engine.stage import Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Work
@@ -60,7 +61,7 @@ def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
 
 
 def _identity(build: Build, unit: str) -> Settings:
-    wanted, nanoset = _outputs(build, unit), build.config.exports.nanoset
+    wanted, nanoset, numpy = _outputs(build, unit), build.config.exports.nanoset, build.config.exports.numpy
     framed = wanted.keys() & {"megatron", "nanoset"} and build.config.framing != FramingConfig()
     return Settings(
         outputs={
@@ -72,6 +73,7 @@ def _identity(build: Build, unit: str) -> Settings:
         },
         vocabulary=vocabulary(build),
         framing=build.config.framing.model_dump() if framed else UNSET,
+        layout=numpy.layout if "numpy" in wanted and numpy and numpy.layout in HEADED else UNSET,
         loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
         libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
     )

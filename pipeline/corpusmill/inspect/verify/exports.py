@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.config import DatasetConfig
 from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import Receipt
 from corpusmill.engine.stage import Recount
@@ -231,9 +232,7 @@ def check_manifests(build: Build, folder: Path) -> list[Finding]:
         for name in sorted(outputs.keys() | listed.keys())
         if outputs.get(name) != listed.get(name)
     ]
-    formats = {
-        name: _totals(exported, name, build.config.framing.model_dump()) for name in build.config.exports.formats()
-    }
+    formats = {name: _totals(exported, name, build.config) for name in build.config.exports.formats()}
     facts = {"name": build.config.name, "vocabulary": ids, "formats": formats}
     findings += [
         Finding(DIFFERS, f"{path}, {key}", *difference(fact, description.get(key)))
@@ -269,10 +268,15 @@ def check_card(build: Build, content: dict[str, Any], folder: Path) -> list[Find
     ]
 
 
-def _totals(exported: list[Receipt], name: str, framing: dict[str, Any]) -> dict[str, Any]:
+def _totals(exported: list[Receipt], name: str, config: DatasetConfig) -> dict[str, Any]:
     totals = format_totals(exported, name)
-    framed = {"framing": framing} if name in {"megatron", "nanoset"} else {}
-    return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **framed}
+    numpy = config.exports.numpy
+    stated: dict[str, Any] = {}
+    if name in {"megatron", "nanoset"}:
+        stated = {"framing": config.framing.model_dump()}
+    elif name == "numpy" and numpy and numpy.layout in {"llmc", "automodel"}:
+        stated = {"layout": numpy.layout}
+    return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **stated}
 
 
 def _check_tar_manifest(path: Path, planned: list[tuple[str, int]]) -> list[Finding]:

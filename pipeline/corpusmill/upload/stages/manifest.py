@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from corpusmill.config import CardConfig, ExportsConfig
+from corpusmill.config.exports import HEADED
 from corpusmill.decontamination.stages.decontaminate import HITS
 from corpusmill.engine.ledger import Outcome, Receipt, versions_of
 from corpusmill.engine.ledger.lock import LOCK_NAME
@@ -316,10 +317,15 @@ def _measure(inputs: Inputs, settings: Settings, kind: str) -> OrderQuality:
 
 
 def _format(exported: list[Receipt], settings: Settings, name: str) -> dict[str, Any]:
-    """Totals of one format: records and token slots (special tokens and padding included), and its framing."""
+    """Totals of one format: records and token slots (special tokens and padding included), and how its files are laid
+    out where their names do not say it."""
     totals = format_totals(exported, name)
-    framed = {"framing": settings.framing} if name in {"megatron", "nanoset"} else {}
-    return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **framed}
+    stated: dict[str, Any] = {key: totals[key] for key in ("records", "slots", "outputs") if key in totals}
+    if name in {"megatron", "nanoset"}:
+        stated["framing"] = settings.framing
+    if name == "numpy" and settings.exports["numpy"]["layout"] in HEADED:
+        stated["layout"] = settings.exports["numpy"]["layout"]
+    return stated
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:
