@@ -40,7 +40,7 @@ with lazily:
 if TYPE_CHECKING:
     from corpusmill.engine.parts import Part
 
-PREFIX = "corpusmill.work_folder"
+METRICS = "corpusmill.work_folder"
 EXIT_CODES = {kind.exit_code: kind for kind in (StorageFullError, TransientError)}
 
 
@@ -192,4 +192,4 @@ def traffic_counted(task: str) -> Iterator[None]:
             report_moved()
             del os.environ[MOVED]
             for name, count in reported(Path(file.name)).items():
-                Stats.incr(f"{PREFIX}.{name}", count, tags={"task": task})
+                Stats.incr(f"{METRICS}.{name}", count, tags={"task": task})
