@@ -46,6 +46,12 @@ COMPARED_ELSEWHERE = {
     "dedup.against": "tests/system/test_against.py: with builds of the references' files and the dataset's",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
 }
+CHOICES_COMPARED_ELSEWHERE = {
+    "exports.numpy.layout": {
+        "llmc",
+        "automodel",
+    },  # tests/system/test_export_options.py: with the tokens of .npy shards
+}
 SAME_AS = ("auto", "gigatoken")  # tokenizer.engine, where gigatoken reads the tokenizer
 WIDE = {token: number + 70_000 for token, number in special_tokens().items()}
 FEW = 11  # the first so many configurations hold every value
