@@ -246,6 +246,18 @@ def test_plan_cleared_alone_fails_the_next_task_with_words_and_with_downstream_a
     assert latest_of(live) == latest
 
 
+def test_runs_of_different_datasets_do_not_wait_for_each_other(live: Live, built: str) -> None:
+    names = ("side", "by")
+    for name in names:
+        live.trigger("build_dataset", name, configuration="tiny", name=name)
+    assert [live.finish("build_dataset", name) for name in names] == ["success", "success"]
+    runs = [live.call("GET", f"/api/v2/dags/build_dataset/dagRuns/{name}") for name in names]
+    assert max(run["start_date"] for run in runs) < min(run["end_date"] for run in runs)
+    for name in names:
+        folder = live.folder / "outputs" / name / "latest"
+        assert {path.name for path in (folder / "nanoset").iterdir()}
+
+
 def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -> None:
     printed = "the dataset late is late: waiting has not ended within 0:01:00 (dag.deadline)"
     logs = live.folder / ".airflow"
@@ -253,6 +265,14 @@ def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -
     (missed,) = live.call("GET", "/ui/dags/dataset__late/dagRuns/waiting/deadlines")["deadlines"]
     assert missed["missed"] is True
     live.call("PATCH", "/api/v2/dags/dataset__late/dagRuns/waiting?update_mask=state", {"state": "failed"})
+
+
+def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live) -> None:
+    live.wait_until_parsed("build_dataset")
+    body = {"dag_run_id": "bad", "logical_date": None, "conf": {"minimum_bytes": 3}}
+    answer = live.client.post("/api/v2/dags/build_dataset/dagRuns", json=body)
+    assert answer.status_code == 400
+    assert "3 is less than the minimum of 7" in answer.text
 
 
 def test_deleted_file_with_a_run_under_way_lets_the_run_finish(live: Live, built: str) -> None:

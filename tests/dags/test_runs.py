@@ -133,6 +133,17 @@ def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_
 
 
 @pytest.mark.slow
+def test_wrong_field_of_the_text_fails_in_index_once_and_nowhere_else(run_dag: Any, failing: StandIn) -> None:
+    failing(lambda _task, _part: None)
+    run = run_dag(**SMALL | {"text_field": "txet"})
+    assert run.state == "failed"
+    failed = [(item.task_id, item.try_number) for item in run.get_task_instances() if item.state == "failed"]
+    assert set(failed) == {("index.read", 1)}
+    assert {task for task, _ in reasons(run)} == {"index.read"}
+    assert all("missing_text" in why for why in reasons(run).values())
+
+
+@pytest.mark.slow
 def test_busy_store_is_tried_again_by_that_part_alone_and_a_second_run_changes_nothing(
     ask: Ask, run_dag: Any, failing: StandIn, tmp_path: Path
 ) -> None:
