@@ -25,6 +25,7 @@ from corpusmill.errors import PermanentError
 from corpusmill.inspect.verify.verification import verify_build
 from corpusmill.storage.mirrored import address_of
 from tests.engine.work_folder.machines import build_apart, keys, machine, objects, work_folder
+from tests.quick import quick
 from tests.raising import raises
 from tests.system.corpus import configuration, write_corpus
 
@@ -39,7 +40,7 @@ def other(tmp_path: Path, bucket: str) -> Machine:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    write_corpus(tmp_path / "corpus", documents=40)
+    write_corpus(tmp_path / "corpus", documents=24)
     return tmp_path
 
 
@@ -64,7 +65,7 @@ def delivered(config: DatasetConfig) -> dict[str, bytes]:
 def locally(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What a build of the same sources in a folder delivers."""
     root = tmp_path_factory.mktemp("locally")
-    write_corpus(root / "corpus", documents=40)
+    write_corpus(root / "corpus", documents=24)
     config = config_in(root, str(root / "work"))
     build_dataset(config, workers=1)
     return delivered(config)
@@ -75,16 +76,7 @@ def outputs_in_bucket() -> list[str]:
 
 
 @pytest.mark.slow
-def test_build_with_each_step_on_a_machine_of_its_own_delivers_what_a_local_one_does(
-    corpus: Path, other: Machine, locally: dict[str, bytes]
-) -> None:
-    config = in_bucket(corpus)
-    build_apart(config, corpus / "machines")
-    assert delivered(config) == locally
-
-
-@pytest.mark.slow
-def test_build_that_reclaims_what_nobody_needs_delivers_the_same(
+def test_build_with_each_step_on_a_machine_of_its_own_that_reclaims_delivers_what_a_local_one_does(
     corpus: Path, other: Machine, locally: dict[str, bytes]
 ) -> None:
     config = in_bucket(corpus, reclaim="eager")
@@ -135,8 +127,7 @@ def test_range_of_an_object_that_has_become_shorter_is_gone(bucket: str) -> None
             objects().read("mill/some", first, 10)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("left", [None, 0.5])
+@pytest.mark.parametrize("left", quick([0.5, None], 0, 1))
 def test_object_that_is_lost_or_cut_after_its_receipt_is_made_again_by_its_step(
     corpus: Path, other: Machine, locally: dict[str, bytes], left: float | None
 ) -> None:
@@ -216,13 +207,13 @@ def test_output_whose_upload_fails_leaves_no_upload_behind(
 def test_cache_keeps_its_bound_and_the_build_its_bytes(
     corpus: Path, other: Machine, locally: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CORPUSMILL_CACHE_BYTES", "400000")
+    monkeypatch.setenv("CORPUSMILL_CACHE_BYTES", "250000")
     config = in_bucket(corpus)
     plan = build_dataset(config, workers=1)
     assert delivered(config) == locally
     kept = sum(disk_bytes(path.parent) for path in work_of(config).glob("*/*/receipt.json"))
     receipts = sum(1 for path in work_of(config).glob("*/*/receipt.json"))
-    assert kept <= 400_000 + 3 * 4096 * receipts
+    assert kept <= 250_000 + 3 * 4096 * receipts
     assert not verify_build(open_build(plan)).findings
 
 
