@@ -94,6 +94,14 @@ def test_quality_source_order_is_outside_every_band() -> None:
     assert bands([(shard, record) for shard in range(3) for record in range(1000)], 3, 1000, 0.001) == [False] * 3
 
 
+def test_quality_order_shuffled_only_within_shards_is_found() -> None:
+    order = [
+        item for shard in range(3) for item in sorted(shuffled_order(7, 3, 1000), key=lambda pair: pair[0] != shard)
+    ]
+    within = [item for place, item in enumerate(order) if place % 3000 < 1000]
+    assert bands(within, 3, 1000, 0.001)[::2] == [False, False]
+
+
 @pytest.mark.parametrize("records", [0, 1, 2, 3])
 def test_quality_few_records_are_measured_without_a_fault(records: int) -> None:
     order = [(0, ordinal) for ordinal in range(records)]

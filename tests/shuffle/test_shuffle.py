@@ -111,6 +111,12 @@ def test_shuffle_order_is_uniform_over_all_permutations(tmp_path) -> None:
     assert sum((count - expected) ** 2 / expected for count in orders.values()) < 44.18
 
 
+def test_placements_known_values_never_change() -> None:
+    cells, keys = draw_placements(1234, "documents", 0, 3, 8)
+    assert cells.tolist() == [4, 5, 4]
+    assert keys.tolist() == [10100417164398415007, 13496948938284231652, 11025547269070702792]
+
+
 @pytest.mark.parametrize("other", [(8, "contexts", 3), (7, "documents", 3), (7, "contexts", 4)])
 def test_placements_seed_kind_and_shard_each_change_the_draw(other: tuple[int, str, int]) -> None:
     assert draw_placements(7, "contexts", 3, 50, 8)[1].tolist() != draw_placements(*other, 50, 8)[1].tolist()
