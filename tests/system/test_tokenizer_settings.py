@@ -141,7 +141,7 @@ def lossy(tmp_path: Path, how: str) -> dict[str, str]:
 
 
 LOSSY = {
-    "llama3": ("tokenizer.pattern_is_a_word", "cl100k_base, o200k_base, p50k_base, r50k_base"),
+    "llama9": ("tokenizer.pattern_is_a_word", "cl100k_base, o200k_base, p50k_base, r50k_base"),
     r"[a-z]+| +": ("audit.not_decodable", "tricky.yaml", "tokenizer.pattern (--pattern)"),
     "no decoder": ("audit.not_decodable", "tricky.yaml", '"decoder": {"type": "ByteLevel"}'),
 }
@@ -153,7 +153,7 @@ LOSSY = {
         (("config", "check"), r"[a-z]+| +"),
         (("plan",), "no decoder"),
         (("build",), r"[a-z]+| +"),
-        (("export", "--format", "nanoset"), "llama3"),
+        (("export", "--format", "nanoset"), "llama9"),
         (("estimate",), r"[a-z]+| +"),
     ],
 )
@@ -168,7 +168,7 @@ def test_configuration_whose_tokenizer_loses_text_is_refused_before_the_work(con
 
 
 @pytest.mark.parametrize(
-    ("command", "how"), [("tokenize", r"[a-z]+| +"), ("megatron", "no decoder"), ("nanoset", "llama3")]
+    ("command", "how"), [("tokenize", r"[a-z]+| +"), ("megatron", "no decoder"), ("nanoset", "llama9")]
 )
 def test_command_whose_tokenizer_loses_text_is_refused_before_the_work(config, tmp_path, command, how) -> None:
     wanted = lossy(tmp_path, how)
