@@ -23,6 +23,7 @@ from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.errors import ConfigError, CorpusmillError, PermanentError
 from corpusmill.lazy import lazily
+from corpusmill.storage.local import write_whole
 from corpusmill.storage.mirrored import address_of, path_of
 from corpusmill_airflow.needed import needed_ids, skip_all
 
@@ -281,9 +282,7 @@ def _is_under_way(instance: Any, other: Holder) -> bool:
 def keep_copy(name: str, text: str) -> None:
     """Keep a copy of a configuration during a run."""
     copies().mkdir(parents=True, exist_ok=True)
-    temporary = copies() / f".{name}.new"
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(copies() / f"{name}.yaml")
+    write_whole(copies() / f"{name}.yaml", text.encode())
 
 
 def close(context: Any, name: str) -> None:
