@@ -13,14 +13,14 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corpusmill.documents.compression import ENDINGS, compression_of, open_compressed, open_decompressed
+from corpusmill.documents.compression import ENDINGS, Compression, compression_of, open_compressed, open_decompressed
 from corpusmill.documents.decompressing import ZSTD_FEED_BYTES
 from corpusmill.errors import CorruptDataError
 from tests.raising import raises
 
 TEXT = b'{"text": "one line of some length, one line of some length"}\n' * 5 + bytes(range(256))
 NAMES = ["x" + ending for ending in ENDINGS]
-COMPRESSED_NAMES = NAMES[1:]
+COMPRESSED_NAMES = [name for name in NAMES if compression_of(name) is not Compression.NONE]
 SKIPPABLE_FRAME = struct.pack("<II", 0x184D2A50, 4) + b"abcd"
 
 
@@ -55,10 +55,33 @@ def gzip_member_with_every_header_field(data: bytes) -> bytes:
     return header + struct.pack("<H", zlib.crc32(header) & 0xFFFF) + body + checks
 
 
-@pytest.mark.parametrize("name", ["a.json.bz2", "a.txt", "a.jsonl.bz2", "a.JSONL", "jsonl", "a.jsonl.gz.part"])
-def test_ending_not_accepted_names_the_accepted_ones(name: str) -> None:
-    with raises("source.unknown_kind", ".jsonl, .jsonl.gz, .jsonl.zst, .jsonl.zstd"):
-        open_decompressed(io.BytesIO(), name)
+@pytest.mark.parametrize(
+    ("name", "head", "compression"),
+    [
+        ("a.json.bz2", b"", Compression.BZIP2),
+        ("a.JSONL", b"", Compression.NONE),
+        ("a.Jsonl.ZST", b"", Compression.ZSTD),
+        ("RC_2011-01.zst", b"", Compression.ZSTD),
+        ("wiki_00", b'{"text": 1}', Compression.NONE),
+        ("wiki_00", gzip.compress(b""), Compression.GZIP),
+        ("a.jsonl", gzip.compress(b""), Compression.NONE),
+    ],
+)
+def test_compression_of_a_name_is_its_ending_else_the_first_bytes(
+    name: str, head: bytes, compression: Compression
+) -> None:
+    assert compression_of(name, head) is compression
+
+
+def test_files_that_are_not_json_lines_are_refused_with_the_line_that_converts_them() -> None:
+    for name, data, what in (
+        ("a.json", b'[{"text": "a"}]', "a JSON array"),
+        ("a.json", b'\xef\xbb\xbf{\n "text": "a"}', "a JSON object over several lines"),
+        ("wiki_00", b"Once upon a time", "text"),
+        ("a.csv", b"text\na\n", "CSV"),
+    ):
+        with raises("source.not_json_lines", what, "python3 -c"):
+            decompressed(data, name)
 
 
 def test_gzip_of_other_bytes_is_refused_without_quoting_them() -> None:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corpusmill.documents.parquet import BATCH_BYTES, ROWS, footer_of, read_rows
+from corpusmill.documents.columns import BATCH_BYTES, ROWS
+from corpusmill.documents.parquet import footer_of, read_rows
 from corpusmill.errors import CorpusmillError
 from tests.raising import raises
 

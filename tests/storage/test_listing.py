@@ -234,9 +234,9 @@ def test_listing_other_endings_are_sources_only_where_the_path_says_so(tmp_path)
     assert named("**/*.json") == ["b.json", "d.json/e.json"]
     assert named("*.json.gz") == named("a.json.gz") == ["a.json.gz"]
     assert named("d.json") == ["f.jsonl"]  # a folder, whatever it is called
-    for refused in ("*.json.bz2", "g.json.bz2", ".h.json"):
-        with raises("source.no_known_files"):
-            named(refused)
+    assert named("*.json.bz2") == named("g.json.bz2") == ["g.json.bz2"]
+    with raises("source.no_known_files"):
+        named(".h.json")
     with raises("source.no_known_files"):
         names(tmp_path / "*.json")
 
@@ -253,7 +253,8 @@ PATTERN = st.lists(PATTERN_PART, min_size=1, max_size=4)
 def test_glob_matches_what_pathlib_matches_in_a_folder_and_by_name(name: list[str], pattern: list[str]) -> None:
     with TemporaryDirectory() as folder:
         fill(Path(folder), "/".join(name))
-        expected = [path for path in Path(folder).glob("/".join(pattern)) if path.is_file()]
+        everything_below = ["*"] if pattern[-1] == "**" else []  # as in a shell, and in Python from 3.13 on
+        expected = [path for path in Path(folder).glob("/".join(pattern + everything_below)) if path.is_file()]
         assert glob_matches(name, pattern) is bool(expected)
         assert list(walk_files(Path(folder), pattern)) == ["/".join(name)] * len(expected)
 

@@ -16,7 +16,7 @@ from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, 
 from corpusmill.builds.room import require_memory
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.decontamination.stages.benchmarks import benchmark_of
-from corpusmill.dedup.stages.annotating import annotation_keys, require_places
+from corpusmill.dedup.stages.annotating import require_places
 from corpusmill.engine.ledger import RECEIPT_NAME, Outcome, Step, run_once
 from corpusmill.engine.plan import Plan, SourceFile, plain, plan_files, plan_of, tokenizer_versions
 from corpusmill.engine.runs import DELIVERED, delivered_plans
@@ -36,6 +36,7 @@ with lazily:
     from corpusmill.builds import references
     from corpusmill.documents import compression
     from corpusmill.sources import survey as sources_survey
+    from corpusmill.sources.survey import Survey
     from corpusmill.steps import chain, conditions
     from corpusmill.steps import decisions as steps_decisions
     from corpusmill.tokens import special
@@ -124,18 +125,28 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
             require_writable(config, destination)
     if not delivered:
         with problems.kept():
-            if annotation_keys(config):
-                sources_survey.survey_sources(
-                    files,
-                    config.source.endpoint_url,
-                    most_files=sources_survey.MOST_MEASURED,
-                    visit=partial(require_places, config),
-                )
+            survey = sources_survey.survey_sources(
+                files,
+                config.source.endpoint_url,
+                most_files=sources_survey.MOST_MEASURED,
+                visit=partial(require_places, config),
+            )
+            require_fields(config, survey)
         with problems.kept():
             needed, stated_by = needed_room(config, plan, work)
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
     problems.raise_all()
     return config, plan
+
+
+def require_fields(config: DatasetConfig, survey: Survey) -> None:
+    """SourceError if no surveyed line has the text field, or an id field that is set or by which a list names ids."""
+    id_field = config.source.id_field
+    sources_survey.require_text_field(survey, config.source.text_field)
+    if id_field != sources_survey.USUAL_ID or any(
+        isinstance(decisions.key, str) for decisions in config.all_decisions()
+    ):
+        sources_survey.require_id_field(survey, id_field)
 
 
 def check_dataset(config: DatasetConfig) -> str:
@@ -145,12 +156,8 @@ def check_dataset(config: DatasetConfig) -> str:
     listing, plan = plan_sources(config)
     files = listing.files
     survey = sources_survey.survey_sources(files, config.source.endpoint_url, visit=partial(require_places, config))
+    require_fields(config, survey)
     id_field = config.source.id_field
-    sources_survey.require_text_field(survey, config.source.text_field)
-    if id_field != sources_survey.USUAL_ID or any(
-        isinstance(decisions.key, str) for decisions in config.all_decisions()
-    ):
-        sources_survey.require_id_field(survey, id_field)
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{file.name}: {file.why}; {file.remedy}" for file in plan.uncut or ())
     return (

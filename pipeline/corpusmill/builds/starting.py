@@ -18,7 +18,14 @@ from corpusmill.config.dataset import absolute, absolute_here, root_folder
 from corpusmill.config.starter import starter
 from corpusmill.errors import ConfigError
 from corpusmill.report.figures import bytes_text, counted
-from corpusmill.sources.survey import Survey, choose_text_field, files_without, survey_sources
+from corpusmill.sources.survey import (
+    Survey,
+    choose_id_field,
+    choose_text_field,
+    files_without,
+    require_text_field,
+    survey_sources,
+)
 from corpusmill.storage.listing import OtherFiles
 
 SHARDS = 16
@@ -44,7 +51,10 @@ def write_starter(path: str, tokenizer: str, formats: Sequence[str], text_field:
     listing = list_dataset(parse_config(starter(**settings), where=str(output)))
     survey = survey_sources(listing.files)
     field = text_field or choose_text_field(survey)
-    text = starter(**settings, text_field=field, shard_bytes=shard_size(survey.size_bytes))
+    require_text_field(survey, field)
+    text = starter(
+        **settings, text_field=field, id_field=choose_id_field(survey), shard_bytes=shard_size(survey.size_bytes)
+    )
     ready_tokenizer(parse_config(text, where=str(output)))
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("x", encoding="utf-8") as file:

@@ -30,6 +30,7 @@ from corpusmill.config.sections import (
 )
 from corpusmill.config.values import Amount, Count, Location, Section
 from corpusmill.errors import InvalidValueError
+from corpusmill.storage.locations import without_file_scheme
 from corpusmill.storage.mirrored import is_bucket, mirror_of, path_of
 
 
@@ -118,14 +119,15 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _annotations_have_a_place(self) -> DatasetConfig:
-        wanted, dedup = self.decontamination, self.dedup
+        wanted, dedup, text = self.decontamination, self.dedup, self.source.text_field
         annotates_hits = wanted is not None and wanted.action == "annotate"
         keys = {
             "dedup.annotate_key": dedup.annotate_key if dedup.mode == "annotate" else None,
             "decontamination.annotate_key": wanted.annotate_key if wanted and annotates_hits else None,
         }
         for name, key in keys.items():
-            if key and (key.split(".")[0] == self.source.text_field or not all(key.split("."))):
+            overlap = f"{key}.".startswith(f"{text}.") or f"{text}.".startswith(f"{key}.")
+            if key and (overlap or not all(key.split("."))):
                 raise InvalidValueError(
                     f"config.annotation_place: {name} {key} is no place for an annotation: it must be keys joined by"
                     f" dots, of which the first is not source.text_field, {self.source.text_field}"
@@ -223,11 +225,13 @@ def root_folder() -> Path:
 
 def absolute(path: str) -> str:
     """A path of the configuration made absolute; addresses such as s3:// are returned unchanged."""
+    path = without_file_scheme(path)
     return path if "://" in path else str(root_folder() / Path(path).expanduser())
 
 
 def absolute_here(path: str) -> str:
     """A path typed on a command line made absolute, from the current folder; addresses are returned unchanged."""
+    path = without_file_scheme(path)
     return path if "://" in path else str(Path.cwd() / Path(path).expanduser())
 
 

@@ -26,6 +26,7 @@ def starter(
     name: str = "web",
     path: str = "data",
     text_field: str = "text",
+    id_field: str = "id",
     shard_bytes: str | None = None,
     tokenizer: str = "cl100k_base",
     formats: Sequence[str] = ("megatron",),
@@ -39,6 +40,7 @@ def starter(
         ("source:", ""),
         (f"  paths: [{_value(path)}]", "folders, files, globs, s3://, gs://, hf://"),
         (f"  text_field: {_value(text_field)}", "the JSON key or parquet column that holds the text"),
+        *([(f"  id_field: {_value(id_field)}", "the key that holds the id")] if id_field != "id" else ()),
         *(
             [(f"  shard_bytes: {shard_bytes}", "source bytes per shard, the unit of parallel work")]
             if shard_bytes

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Confi
 
 from corpusmill.config.epochs import parse_amount
 from corpusmill.errors import InvalidValueError
-from corpusmill.storage.locations import without_credentials
+from corpusmill.storage.locations import without_credentials, without_file_scheme
 
 
 class Section(BaseModel):
@@ -46,7 +46,7 @@ Threshold = Annotated[
 ]
 
 # A configuration is copied into plans, receipts, logs and forms.
-Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
+Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials), AfterValidator(without_file_scheme)]
 
 
 def _amount(text: str) -> str:

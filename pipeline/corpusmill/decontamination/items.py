@@ -13,12 +13,11 @@ from typing import Any, BinaryIO, cast
 import orjson
 
 from corpusmill.config import absolute
-from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS, open_decompressed
-from corpusmill.documents.parquet import open_parquet, read_batches
+from corpusmill.documents import reading
+from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS, is_table, open_decompressed
+from corpusmill.documents.field_names import get_field
 from corpusmill.errors import BalanceError, ConfigError, full_device_explained
 from corpusmill.storage import StoredFile, Wanted, fetch, list_sources, open_location, open_once
-
-PARQUET = ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +53,15 @@ def read_items(stream: BinaryIO, path: str, benchmark: str, fields: Fields) -> I
     benchmark would find nothing.
     """
     has_question = False
-    for number, row in enumerate(_table_rows(stream, path) if path.endswith(PARQUET) else _lines(stream, path), 1):
+    for number, row in enumerate(reading.read_rows(stream, path) if is_table(path) else _lines(stream, path), 1):
         if row is BLANK:
             continue
         if not isinstance(row, dict):
             got = "null" if row is None else f"a value of type {type(row).__name__}"
             raise _unreadable(f"{path}, row {number:,}", "a JSON object", got)
-        question, answer, passage = (row.get(name) for name in (fields.question, fields.answer, fields.passage))
+        question, answer, passage = (get_field(row, name) for name in (fields.question, fields.answer, fields.passage))
         has_question = has_question or question is not None
-        identity = row.get(fields.id)
+        identity = get_field(row, fields.id)
         name = str(number) if identity is None or identity == "" else str(identity)
         yield Item(benchmark, name, _text(question), _text(answer), _text(passage))
     if not has_question:
@@ -71,8 +70,8 @@ def read_items(stream: BinaryIO, path: str, benchmark: str, fields: Fields) -> I
 
 def count_rows(stream: BinaryIO, path: str) -> int:
     """How many items a file holds, without parsing them."""
-    if path.endswith(PARQUET):
-        return int(open_parquet(stream, path).metadata.num_rows)
+    if is_table(path):
+        return reading.count_rows(stream, path)
     with open_decompressed(stream, path) as lines:
         return sum(not line.isspace() for line in lines)
 
@@ -109,11 +108,6 @@ def _lines(stream: BinaryIO, path: str) -> Iterator[Any]:
                 yield orjson.loads(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
             except ValueError as error:
                 raise _unreadable(f"{path}, line {number:,}", "a JSON object", "other text") from error
-
-
-def _table_rows(stream: BinaryIO, path: str) -> Iterator[Any]:
-    for batch in read_batches(open_parquet(stream, path), path):
-        yield from batch.to_pylist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from corpusmill.decontamination.decide import decide, rules_of
 from corpusmill.decontamination.seeds import BASE, SHORT_RUN, Entry, Seeds, mixed, run_keys
 from corpusmill.decontamination.text_words import Places, WordFinder, Words
 from corpusmill.documents.batch import DocumentBatch
-from corpusmill.documents.jsonl import read_documents
 from corpusmill.errors import full_device_explained
 from corpusmill.kernels.compiled import kernel
 from corpusmill.sources.copies import each_file
@@ -202,7 +201,7 @@ def search_files(
     id_field: str = "id",
     endpoint_url: str | None = None,
 ) -> Searched:
-    """Search the documents of files of JSON lines and write `hits`: JSON lines, one for each item of each place.
+    """Search the documents of files and write `hits`: JSON lines, one for each item of each place.
 
     `file`, `line` (from 1) and `id` name the document, `begin` and `end` are bytes of its text as UTF-8. `rejected`
     takes malformed lines, and may raise an error at the end, before `hits` gets its name. SourceError for a missing
@@ -218,12 +217,11 @@ def search_files(
         hits.parent.mkdir(parents=True, exist_ok=True)
         try:
             with partial.open("wb") as sink, rejected as set_aside:
-                for name, lines in each_file(inputs, endpoint_url):
-                    with lines as stream:
-                        for batch in read_documents(stream, source=name, text_field=text_field, id_field=id_field):
-                            set_aside(batch, batch.documents)
-                            for row in _search(batch, searcher, by_sequence, searched):
-                                sink.write(orjson.dumps(row) + b"\n")
+                for file in each_file(inputs, endpoint_url):
+                    for batch in file.documents(text_field, id_field):
+                        set_aside(batch, batch.documents)
+                        for row in _search(batch, searcher, by_sequence, searched):
+                            sink.write(orjson.dumps(row) + b"\n")
             partial.replace(hits)
         finally:
             partial.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from corpusmill.documents.field_names import overlap
 from corpusmill.documents.json_members import find_value, find_values, insert_place, values_of
 from corpusmill.documents.located import find_line_ends, locate
 from corpusmill.documents.text_shard import IndexedSource
@@ -95,7 +96,7 @@ def annotate_lines(
 def key_path(key: str, text_field: str) -> list[str]:
     """The keys of a dotted path; ConfigError for one that cannot hold an attribute."""
     path = key.split(".")
-    if path[0] == text_field or not all(path):
+    if overlap(key, text_field) or not all(path):
         raise ConfigError(
             "annotation.no_place: the annotation has no place",
             where=f"annotate_key: {key}",

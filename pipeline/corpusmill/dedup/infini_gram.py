@@ -28,6 +28,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.documents.field_names import pop_field
 from corpusmill.documents.located import changed_source, read_located_blocks
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import PermanentError
@@ -69,7 +70,7 @@ def append_metadata(
         for document, (start, end) in enumerate(spans, start=block.first_document):
             try:
                 fields = json.loads(block.data[start:end])
-                text = fields.pop(text_field).encode()
+                text = pop_field(fields, text_field).encode()
                 same = document in rewritten or text == indexed.text_of(document)
             except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, no text, no object, no string
                 same = False

@@ -1,16 +1,18 @@
-"""Rewrites parquet files: rows without their duplicate ranges, or with the ranges in a separate column.
+"""Rewrites tables, parquet or Arrow: rows without their duplicate ranges, or with the ranges in a separate column.
 
-Every other column, the schema with its metadata, the type of the text column (string, large_string, dictionary), the
-row groups and the compression of every column are kept; pyarrow encodes the pages, so the bytes of a file depend on its
-version. Rejected rows are left out. In mode annotate the column is list<list<int64>>, its name the whole of
-`annotate_key`, dots included; other annotations state the type of theirs (`Annotation.column`).
+Every other column, the schema with its metadata, the type of the text column (columns.py), the row groups or record
+batches, of parquet the compression of every column, and of Arrow whether it is a file or a stream are kept; pyarrow
+encodes them, so the bytes of a file depend on its version. Rejected rows are left out. In mode annotate the column is
+list<list<int64>>, its name the whole of `annotate_key`, dots included; other annotations state the type of theirs
+(`Annotation.column`).
 
 Price: one row group in memory, decompressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -26,9 +28,11 @@ from corpusmill.dedup.writeback import (
     own_annotation,
     without_ranges,
 )
+from corpusmill.documents.arrow import ArrowTable
+from corpusmill.documents.columns import field_at, text_array, text_place, type_at, utf8_values, with_field
+from corpusmill.documents.compression import is_parquet
 from corpusmill.documents.located import changed_source
-from corpusmill.documents.parquet import footer_of, open_parquet, read_group, text_column, utf8_values
-from corpusmill.documents.parquet_footer import ColumnChunk
+from corpusmill.documents.parquet import footer_of, open_parquet, read_group
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.kernels.content import NOTHING
 from corpusmill.kernels.content_kernels import placed_sum
@@ -52,29 +56,28 @@ def write_back_table(
     Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that changed since it
     was indexed, or a range that is not inside one document; ConfigError for an annotation whose column exists.
     """
-    file = open_parquet(stream, indexed.path)
-    text_field = options.text_field
-    kind = text_column(file, indexed.path, text_field)
+    copied = (_Parquet if is_parquet(indexed.path) else _Arrow)(stream, indexed.path)
+    place = text_place(copied.schema, indexed.path, options.text_field)
+    kind = type_at(copied.schema, place)
     annotated = options.mode == "annotate"
     of_file = documents_of(indexed, ranges, options)
     added = [*own_annotation(of_file, options, RANGES), *annotations]
-    schema = _schema(file.schema_arrow, added, indexed.path)
+    schema = _schema(copied.schema, added, indexed.path)
     rows = indexed.line_numbers.astype(np.int64)
     counts, first_row = WriteBackCounts(), 0
-    with pq.ParquetWriter(sink, schema, compression=_compression(footer_of(stream, indexed.path))) as writer:
-        for group in range(*(row_groups or (0, file.metadata.num_row_groups))):
-            table = read_group(file, group, indexed.path)
+    with copied.writer(sink, schema) as write:
+        for table in copied.tables(row_groups):
             low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
             kept = table.take(rows[low:high] - first_row)
             first_row += table.num_rows
-            texts = [text or b"" for text in utf8_values(kept.column(text_field).combine_chunks())]
+            texts = [text or b"" for text in utf8_values(field_at(kept.combine_chunks(), place))]
             parts = text_parts(texts)
             _require_unchanged(parts, indexed, low)
             rewritten = indexed.rewritten[slice(*np.searchsorted(indexed.rewritten, [low, high]))]
             if len(rewritten):
                 texts = _as_indexed(texts, indexed, low, rewritten)
                 parts = text_parts(texts)
-                kept = _with_column(kept, text_field, _text_array(texts, kind))
+                kept = with_field(kept, place, text_array(texts, kind))
             documents = np.arange(low, high)
             row_ranges = [of_file.ranges_of(document) for document in documents.tolist()]
             cut = texts if annotated else [*map(without_ranges, texts, row_ranges)]
@@ -93,12 +96,12 @@ def write_back_table(
                 counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[~changed_rows]))
                 emptied = changed_rows & np.array([not text for text in cut], np.bool_)
                 counts.documents_empty += int(np.count_nonzero(emptied))
-                kept = _with_column(kept, text_field, _text_array(cut, kind))
+                kept = with_field(kept, place, text_array(cut, kind))
                 if options.drop_empty:
                     kept, documents = kept.filter(pa.array(~emptied)), documents[~emptied]
             kept = _annotated(kept, documents.tolist(), added, indexed, unit)
             counts.documents_out += kept.num_rows
-            writer.write_table(kept.cast(schema), row_group_size=max(1, kept.num_rows))
+            write(kept.cast(schema))
     if counts.documents_in != len(rows):
         raise changed_source(indexed, counts.documents_in, f"{indexed.place(first_row)[1]:,} rows up to its end")
     counts.noted_content = sum((annotation.tally for annotation in added), NOTHING)
@@ -139,17 +142,44 @@ def _schema(schema: pa.Schema, annotations: Sequence[Annotation], source: str) -
     return schema
 
 
-def _text_array(values: list[bytes], kind: Any) -> Any:
-    value = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-    binary = pa.large_binary() if pa.types.is_large_string(value) else pa.binary()
-    array = pa.array(values, binary).cast(value)
-    return array.dictionary_encode().cast(kind) if isinstance(kind, pa.DictionaryType) else array
-
-
 def _with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
     place = table.schema.get_field_index(name)
     return table.append_column(name, values) if place < 0 else table.set_column(place, name, values)
 
 
-def _compression(chunks: list[list[ColumnChunk]]) -> Any:
-    return {chunk.path: chunk.codec for chunk in chunks[0]} if chunks else "none"
+class _Parquet:
+    """A parquet file to copy, a row group at a time."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._file = open_parquet(stream, name)
+        self.schema = self._file.schema_arrow
+
+    def tables(self, row_groups: tuple[int, int] | None) -> Iterator[pa.Table]:
+        for group in range(*(row_groups or (0, self._file.metadata.num_row_groups))):
+            yield read_group(self._file, group, self._name)
+
+    @contextmanager
+    def writer(self, sink: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+        compression: Any = {chunk.path: chunk.codec for chunk in (footer_of(self._stream, self._name) or [[]])[0]}
+        with pq.ParquetWriter(sink, schema, compression=compression or "none") as writer:
+            yield lambda table: writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+class _Arrow:
+    """An Arrow file or stream to copy, a record batch at a time."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._table = ArrowTable(stream, name)
+        self.schema = self._table.schema
+
+    def tables(self, _row_groups: tuple[int, int] | None) -> Iterator[pa.Table]:
+        for batch in self._table.batches():
+            yield pa.Table.from_batches([batch])
+
+    @contextmanager
+    def writer(self, sink: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+        new: Any = pa.ipc.new_file if self._table.is_file else pa.ipc.new_stream
+        options = pa.ipc.IpcWriteOptions(unify_dictionaries=self._table.is_file)
+        with new(sink, schema, options=options) as writer:
+            yield writer.write_table

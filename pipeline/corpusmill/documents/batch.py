@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -32,6 +32,11 @@ class RejectionReason(StrEnum):
     LONE_SURROGATE = "lone_surrogate"
     LINE_TOO_LONG = "line_too_long"
     MALFORMED_RANGES = "malformed_ranges"
+
+
+def malformed(reasons: Mapping[str, int]) -> int:
+    """How many lines are malformed, of rejected ones by reason: blank lines are skipped and counted, and are not."""
+    return sum(reasons.values()) - reasons.get(RejectionReason.BLANK_LINE.value, 0)
 
 
 @dataclass(frozen=True, slots=True)

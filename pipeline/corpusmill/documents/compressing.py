@@ -34,6 +34,23 @@ class Verbatim:
         return b""
 
 
+class FramedCompressor:
+    """lz4's compressor, which gives its header apart, as one of the others' interface."""
+
+    def __init__(self, header: bytes, frame: Compressor) -> None:
+        self._header, self._frame = header, frame
+
+    def compress(self, data: bytes | memoryview[int], /) -> bytes:
+        return self._begun(self._frame.compress(data))
+
+    def flush(self) -> bytes:
+        return self._begun(self._frame.flush())
+
+    def _begun(self, data: bytes | memoryview[int]) -> bytes:
+        header, self._header = self._header, b""
+        return header + bytes(data)
+
+
 def gzip_member() -> Compressor:
     """One gzip member (RFC 1952) by zlib, whose header holds no name and time 0."""
     return zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_WINDOW)

@@ -1,4 +1,4 @@
-"""Decompression that detects a truncated file.
+"""Decompression that detects a truncated file, and other bytes behind the compressed ones.
 
 python-zstandard's own stream readers take a cut-off last frame for the end of the file, and stop after the first frame
 unless told otherwise; here every frame and every member must reach its end. Memory: up to 256 MiB for a decompression
@@ -8,12 +8,16 @@ bomb (normally below 2 MiB), plus the frame's window (at most 2 GiB, which `zstd
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from gzip import BadGzipFile
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+import lz4.frame
 import zstandard
 from isal import igzip, isal_zlib
 
@@ -28,13 +32,18 @@ ZSTD_LARGEST_WINDOW_BYTES = 1 << 31
 # One call decompresses its whole input. The densest block is 4 bytes that occur for 128 KiB, so 8 KiB fed can become
 # 2,048 x 128 KiB = 256 MiB; text becomes about 32 KiB. Larger feeds are not faster (measured: 880 MB/s from 8 KiB on).
 ZSTD_FEED_BYTES = 8 << 10
+MEMBER_FEED_BYTES = 64 << 10  # what a member leaves of it is copied for the next one, so it is small
+XZ_MEMORY_BYTES = 1 << 31  # a dictionary of 1.5 GiB, as `xz -9e` needs 64 MiB
 
-# A bomb of zeros packs 1,032 (gzip) or 32,768 (zstd) to 1; text does not reach a tenth of that.
+# A bomb of zeros packs 1,032 (gzip), 7,000 (xz), 32,768 (zstd) or a million (bzip2) to 1, lz4's at most 255; text does
+# not reach a tenth of gzip's.
 LARGEST_RATIO = 500
 UNSUSPICIOUS_BYTES = 64 << 20
 
 _GZIP = ("gzip member", "gzip -t")  # what a file consists of, and the command that tests one
 _ZSTD = ("Zstandard frame", "zstd -t --long=31")
+_XZ, _BZIP2, _LZ4 = ("xz stream", "xz -t"), ("bzip2 stream", "bzip2 -t"), ("lz4 frame", "lz4 -t")
+_BEHIND = "other bytes behind the last"
 
 
 def plain_pieces(raw: BinaryIO, _name: str, _first_byte: int = 0) -> Iterator[bytes]:
@@ -57,8 +66,9 @@ def gzip_pieces(raw: BinaryIO, name: str, first_byte: int = 0) -> Iterator[bytes
         except EOFError as error:
             raise _truncated(_where(name, first_byte, counted.bytes_read, decompressed_bytes), *_GZIP) from error
         except (BadGzipFile, isal_zlib.error) as error:  # type: ignore[misc]
-            # The library's own message quotes the bytes.
-            got = "no gzip header" if str(error).startswith("Not a gzipped file") else error
+            got = error
+            if str(error).startswith("Not a gzipped file"):  # and quotes the bytes
+                got = f"{_BEHIND} {_GZIP[0]}" if counted.begins_with(b"\x1f\x8b") else "no gzip header"
             raise _corrupt(_where(name, first_byte, counted.bytes_read, decompressed_bytes), *_GZIP, got) from error
         if not piece:
             return
@@ -95,6 +105,83 @@ def zstd_pieces(raw: BinaryIO, name: str, first_byte: int = 0) -> Iterator[bytes
                 yield piece
     if inside_frame:
         raise _truncated(_where(name, first_byte, compressed_bytes, decompressed_bytes), *_ZSTD)
+
+
+def _member_pieces(
+    raw: BinaryIO,
+    name: str,
+    first_byte: int = 0,
+    *,
+    member: Callable[[], Any],
+    magic: bytes,
+    unit: tuple[str, str],
+    errors: tuple[type[Exception], ...],
+    padding: bool = False,
+) -> Iterator[bytes]:
+    """The decompressed bytes of every member; `member` makes a decompressor of the interface of bz2's.
+
+    Zero bytes between members are allowed if there is `padding`. Raises CorruptDataError.
+    """
+    decompressor = None
+    compressed_bytes = decompressed_bytes = 0
+    unread = b""
+    while True:
+        feed = b""
+        if decompressor is None or decompressor.needs_input:
+            feed, unread = unread or _read_counted(raw), b""
+            if not feed:
+                break
+        if decompressor is None:
+            start = feed.lstrip(b"\0") if padding else feed
+            compressed_bytes += len(feed) - len(start)
+            feed = start
+            if not feed:
+                continue
+            if not feed.startswith(magic[: len(feed)]):
+                where = _where(name, first_byte, compressed_bytes, decompressed_bytes)
+                raise _corrupt(where, *unit, f"{_BEHIND} {unit[0]}" if compressed_bytes else f"no {unit[0]}")
+            decompressor = member()
+        try:
+            piece = decompressor.decompress(feed, READ_BYTES)
+        except errors as error:
+            where = _where(name, first_byte, compressed_bytes + len(feed), decompressed_bytes)
+            raise _corrupt(where, *unit, error) from error
+        compressed_bytes += len(feed)
+        if decompressor.eof:
+            unread, decompressor = decompressor.unused_data or b"", None
+            compressed_bytes -= len(unread)
+        decompressed_bytes += len(piece)
+        require_plausible(name, compressed_bytes, decompressed_bytes)
+        if piece:
+            yield piece
+    if decompressor is not None:
+        raise _truncated(_where(name, first_byte, compressed_bytes, decompressed_bytes), *unit)
+
+
+def _read_counted(raw: BinaryIO) -> bytes:
+    block = raw.read(MEMBER_FEED_BYTES)
+    advance.note_done(len(block))
+    return block
+
+
+xz_pieces = partial(
+    _member_pieces,
+    member=partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, XZ_MEMORY_BYTES),
+    magic=b"\xfd7zXZ\0",
+    unit=_XZ,
+    errors=(lzma.LZMAError,),
+    padding=True,
+)
+bzip2_pieces = partial(
+    _member_pieces, member=bz2.BZ2Decompressor, magic=b"BZh", unit=_BZIP2, errors=(OSError, ValueError)
+)
+lz4_pieces = partial(
+    _member_pieces,
+    member=lz4.frame.LZ4FrameDecompressor,
+    magic=b"\x04\x22\x4d\x18",
+    unit=_LZ4,
+    errors=(RuntimeError, ValueError),
+)
 
 
 def require_plausible(name: str, compressed_bytes: int, decompressed_bytes: int) -> None:
@@ -189,15 +276,20 @@ class _CountedStream(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
+        self._beginning = b""
         self.bytes_read = 0
 
     def readable(self) -> bool:
         return True
 
+    def begins_with(self, mark: bytes) -> bool:
+        return self._beginning.startswith(mark)
+
     def readinto(self, buffer: WriteableBuffer) -> int:
         target = memoryview(buffer).cast("B")
         piece = self._raw.read(len(target))
         target[: len(piece)] = piece
+        self._beginning = self._beginning or piece[:2]
         self.bytes_read += len(piece)
         advance.note_done(len(piece))
         return len(piece)

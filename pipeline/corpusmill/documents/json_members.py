@@ -24,8 +24,10 @@ import numpy as np
 from msgspec import DecodeError, Raw, defstruct
 from msgspec.json import Decoder
 
+from corpusmill.documents.field_names import splits
 from corpusmill.documents.json_strings import BACKSLASH, PIECE_BYTES, QUOTE, Line
 
+OBJECT = ord("{")
 JSON_WHITESPACE = b" \t\r\n"
 MOST_LEVELS = 1024  # as orjson
 LONGEST_PARSED_BYTES = 128 << 10  # of a line that orjson may parse whole, in up to 5 MB
@@ -36,8 +38,9 @@ _STEPS = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in r
 
 
 def find_value(data: Line, key: str, start: int = 0, end: int | None = None) -> tuple[int, int] | None:
-    """(start, end) in `data` of the value of `key` at the top level of the object `data[start:end]` (space around it is
-    allowed); None if the object lacks the key. DecodeError if it is not an object.
+    """(start, end) in `data` of the value of `key` of the object `data[start:end]` (space around it is allowed), at its
+    top level or by dots in objects below (field_names.py); None if the object lacks the key. DecodeError if it is not
+    an object.
     """
     return find_values(data, key, [(start, len(data) if end is None else end)])[0]
 
@@ -57,12 +60,26 @@ def find_values(data: Line, key: str, objects: Iterable[tuple[int, int]]) -> lis
 
 
 def values_of(data: Line, key: str, objects: Iterable[tuple[int, int]]) -> list[memoryview | None]:
-    """The JSON, as a view, of `key` at the top level of each object `data[start:end]`; None where an object lacks it.
+    """The JSON, as a view, of `key` of each object `data[start:end]`; None where an object lacks it.
     DecodeError if one is not an object.
     """
     view, decoder = memoryview(data), _value_decoder(key)
+    if "." in key:
+        return [_value_in(view[start:end], key) for start, end in objects]
     values = [_decode(decoder, view[start:end]) for start, end in objects]
     return [None if value is None else memoryview(value) for value in values]
+
+
+def _value_in(json: memoryview, name: str) -> memoryview | None:
+    """The JSON of a field of an object, by a name with dots (field_names.py)."""
+    if (value := _decode(_value_decoder(name), json)) is not None:
+        return memoryview(value)
+    for key, rest in splits(name):
+        inner = _decode(_value_decoder(key), json)
+        is_object = inner is not None and memoryview(inner)[0] == OBJECT
+        if is_object and (value := _value_in(memoryview(inner), rest)) is not None:
+            return value
+    return None
 
 
 def _address(data: Any) -> int:

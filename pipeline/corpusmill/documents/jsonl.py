@@ -1,4 +1,4 @@
-"""Reads JSON lines: one object per line, its text under one top-level key.
+"""Reads JSON lines: one object per line, its text under one key (field_names.py).
 
 Every line is read whole and strictly by RFC 8259, so an accepted line is valid JSON in every field by orjson's
 definition: valid UTF-8, no number beyond float64, at most 1,024 levels. A line that is not a document is never dropped
@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 
 from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.field_names import field_of, get_field
 from corpusmill.documents.json_members import (
     LONGEST_PARSED_BYTES,
     find_value,
@@ -31,6 +32,7 @@ from corpusmill.documents.json_strings import QUOTE, Line, decode
 from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
 from corpusmill.kernels.content_kernels import text_hashes
 
+NO_NUMBER = re.compile(rb"-?\b(?:NaN|Infinity)\b")
 _BLANK = re.compile(rb"[ \t\r\n]*")
 
 
@@ -45,7 +47,7 @@ def read_documents(
 ) -> Iterator[DocumentBatch]:
     """Yields the documents of a decompressed `stream` in order, a batch for every `block_bytes` or so.
 
-    `source` names the file in the batches; `text_field` and `id_field` are keys of the line's object, taken literally.
+    `source` names the file in the batches; `text_field` and `id_field` are names of fields (field_names.py).
     The documents do not depend on `block_bytes`, only the batches do. Errors of the stream (truncated, corrupt) pass
     through.
     """
@@ -87,7 +89,10 @@ def _parse_line(line: Line, text_field: str, id_field: str) -> tuple[bytes, byte
     """(text, id) of a line; None if it is not a document."""
     try:
         record = orjson.loads(line)
-        text, identity = record[text_field].encode(), record.get(id_field)
+        if "." in text_field or "." in id_field:
+            text, identity = field_of(record, text_field).encode(), get_field(record, id_field)
+        else:
+            text, identity = record[text_field].encode(), record.get(id_field)
     except (ValueError, KeyError, TypeError, AttributeError):  # in the order of `why_rejected`
         return None
     if identity is None or type(identity) is str:
@@ -137,3 +142,8 @@ def _why_unparsable(line: Line) -> RejectionReason:
     # No other characters' escapes begin with D8 to DF, and none of 00 to 0F is half a pair.
     whole = bytes(line).replace(rb"\\", b"//").replace(rb"\ud", rb"\u0").replace(rb"\uD", rb"\u0")
     return RejectionReason.LONE_SURROGATE if is_json(whole) else RejectionReason.BROKEN_JSON
+
+
+def has_nan(line: bytes) -> bool:
+    """Whether a line would be JSON but for NaN or Infinity, which Python's json writes for floats."""
+    return bool(NO_NUMBER.search(line)) and is_json(NO_NUMBER.sub(b"0", line))

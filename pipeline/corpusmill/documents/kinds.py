@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from corpusmill.errors import SourceError
+from corpusmill.storage.conversions import conversion_of
 
 HEAD_BYTES = 512
 """A tar's first header; every other mark is shorter."""
 
-JSON_LINES, GZIP, ZSTD, PARQUET = "JSON lines", "gzip", "Zstandard", "parquet"
+JSON_LINES, GZIP, ZSTD, XZ, BZIP2, LZ4 = "JSON lines", "gzip", "Zstandard", "xz", "bzip2", "lz4"
+PARQUET, ARROW_FILE, ARROW_STREAM = "parquet", "Arrow IPC", "an Arrow IPC stream"
 LINES = frozenset({None, JSON_LINES})
 """The kinds of a file of lines: any text."""
 
@@ -40,12 +42,14 @@ KINDS = (
     _kind(
         ZSTD, rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "decompress it with zstd -dc, or end its name in .jsonl.zst"
     ),
-    _kind("xz", rb"\xfd7zXZ\x00", "decompress it with xz -dc, and name the result .jsonl"),
-    _kind("bzip2", rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "decompress it with bzip2 -dc, and name the result .jsonl"),
-    _kind("lz4", rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18", "decompress it with lz4 -dc, and name the result .jsonl"),
-    _kind(PARQUET, rb"PAR1\x15|PARE", "end its name in .parquet; a command that reads lines alone needs JSON lines"),
+    _kind(XZ, rb"\xfd7zXZ\x00", "decompress it with xz -dc, or end its name in .jsonl.xz"),
+    _kind(BZIP2, rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "decompress it with bzip2 -dc, or end its name in .jsonl.bz2"),
+    _kind(LZ4, rb"\x04\x22\x4d\x18", "decompress it with lz4 -dc, or end its name in .jsonl.lz4"),
+    _kind("lz4 of before 2013", rb"\x02\x21\x4c\x18", "decompress it with lz4 -dc, and name the result .jsonl"),
+    _kind(PARQUET, rb"PAR1\x15|PARE", "end its name in .parquet"),
     _kind("zip", rb"PK\x03\x04", "unpack it with unzip, and name the files in it"),
-    _kind("Arrow IPC", rb"ARROW1\x00\x00", "convert it to parquet"),
+    _kind(ARROW_FILE, rb"ARROW1\x00\x00", "end its name in .arrow"),
+    _kind(ARROW_STREAM, rb"\xff\xff\xff\xff..[\x00-\x0f]\x00\x10\x00\x00\x00", "end its name in .arrow"),
     _kind("numpy", rb"\x93NUMPY", "name files of text; corpusmill shuffle reads .npy shards"),
     _kind("UTF-16", rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]", "convert it with iconv -f UTF-16 -t UTF-8"),
     _kind(JSON_LINES, rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{", "end its name in .jsonl, without the ending of another kind"),
@@ -78,6 +82,25 @@ def require_kind(head: bytes, name: str, wanted: str, accepted: Collection[str |
         got=f"{kind.name} within {within}" if within else kind.name,
         next_step=kind.remedy,
     )
+
+
+def require_json(head: bytes, name: str, *, lines_stated: bool) -> None:
+    """SourceError, with the line that converts it, for a file that does not begin as JSON lines do.
+
+    `lines_stated`: its name says that it holds JSON lines, so a first line that is no object is one malformed line.
+    """
+    mark = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if lines_stated or not mark or (mark.startswith(b"{") and not re.match(rb"\{[ \t\r]*\n", mark)):
+        return
+    if found := conversion_of(name, head):
+        what, line = found
+        raise SourceError(
+            "source.not_json_lines: a file does not hold JSON lines",
+            where=name,
+            expected="a JSON object in each line",
+            got=what,
+            next_step=line,
+        )
 
 
 def read_head(raw: BinaryIO) -> bytes:

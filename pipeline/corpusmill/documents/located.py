@@ -15,6 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from corpusmill.documents.byte_places import find_bytes
+from corpusmill.documents.field_names import field_of
 from corpusmill.documents.json_members import LONGEST_PARSED_BYTES, find_value
 from corpusmill.documents.json_strings import QUOTE, decode
 from corpusmill.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, read_line_blocks
@@ -83,7 +84,7 @@ def read_text(data: bytes, span: tuple[int, int], text_field: str) -> bytes | No
     start, end = span
     try:
         if end - start <= LONGEST_PARSED_BYTES:
-            text: bytes = orjson.loads(memoryview(data)[start:end])[text_field].encode()
+            text: bytes = field_of(orjson.loads(memoryview(data)[start:end]), text_field).encode()
             return text
         place = find_value(data, text_field, start, end)
         return None if place is None or data[place[0]] != QUOTE else decode(data, *place)

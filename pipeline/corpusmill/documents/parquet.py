@@ -1,8 +1,6 @@
 """Parquet files as documents: a row takes the place of a line (pyarrow).
 
-Only the text and the id column are read. The text column is string, large_string, or a dictionary of these; the id
-column may be any type: strings are kept as they are, other values become JSON. A row whose text is null or not UTF-8 is
-rejected, like a malformed line.
+Only the text and the id column are read (columns.py).
 
 Price: the pages of two columns in memory, decompressed, and BATCH_BYTES of text. A value of a megabyte that occurs once
 in a dictionary can be that of every row: few rows at a time are decoded, and LARGEST_RATIO applies as for gzip and
@@ -12,25 +10,23 @@ zstd.
 from __future__ import annotations
 
 import io
-import json
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.batch import DocumentBatch
+from corpusmill.documents.columns import Rows, place_of, text_place
 from corpusmill.documents.cuts import Cut, Uncut, next_part_bytes
 from corpusmill.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
 from corpusmill.documents.kinds import PARQUET, read_head, require_kind
 from corpusmill.documents.parquet_footer import ColumnChunk, column_chunks
-from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.errors import CorruptDataError
 from corpusmill.kernels import advance
 from corpusmill.storage import SeekableFile
 
-ROWS, BATCH_BYTES = 4096, 16 << 20  # limits of a batch: rows, and bytes of text after which it ends
 DECODED_ROWS = 32
 """Rows that are decoded at once. Of 3 KB of text each: as fast as 4,096; 4 would take three times as long."""
 
@@ -138,23 +134,6 @@ def row_group_cuts(stream: BinaryIO, name: str, size_bytes: int, target_bytes: i
     return cuts
 
 
-def text_column(file: pq.ParquetFile, name: str, text_field: str) -> pa.DataType:
-    """The type of the text column. SourceError, which lists the columns, if it is missing or of another type."""
-    schema = file.schema_arrow
-    place = schema.get_field_index(text_field)
-    kind: pa.DataType | None = schema.field(place).type if place >= 0 else None
-    value = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-    if kind is None or value is None or not (pa.types.is_string(value) or pa.types.is_large_string(value)):
-        raise SourceError(
-            "parquet.no_text_column: a parquet file has no column of text of that name",
-            where=name,
-            expected=f"a column {text_field} (source.text_field) of string, large_string or a dictionary of these",
-            got=", ".join(f"{field.name} {field.type}" for field in schema),
-            next_step="set source.text_field to the column that holds the text",
-        )
-    return kind
-
-
 def read_rows(
     stream: BinaryIO,
     *,
@@ -170,24 +149,19 @@ def read_rows(
     """
     name = name or source
     file = open_parquet(stream, name)
-    text_column(file, name, text_field)
-    columns = [text_field, *([id_field] if id_field != text_field and id_field in file.schema_arrow.names else [])]
+    schema = file.schema_arrow
+    text = text_place(schema, name, text_field)
+    identity = place_of(schema, id_field)
     chunks = footer_of(stream, name)
     groups = {group: chunks[group] for group in range(*(row_groups or (0, len(chunks))))}
-    first_row = 0
-    texts: list[bytes | None] = []
-    identities: list[bytes] = []
-    size_bytes = 0
+    rows = Rows(source, text, identity)
+    columns = [".".join(place) for place in dict.fromkeys((text, identity)) if place]
     for batch in _decoded(file, name, columns, groups, stream.seek(0, io.SEEK_END)):
-        texts += (values := utf8_values(batch.column(text_field)))
-        identities += _ids(batch, id_field, name) if id_field in columns else [b""] * batch.num_rows
-        size_bytes += sum(len(value or b"") for value in values)
-        if size_bytes >= BATCH_BYTES or len(texts) + DECODED_ROWS > ROWS:
-            yield _documents(texts, identities, source, first_row)
-            first_row += len(texts)
-            texts, identities, size_bytes = [], [], 0
-    if texts:
-        yield _documents(texts, identities, source, first_row)
+        try:
+            yield from rows.add(batch, DECODED_ROWS)
+        except UNREADABLE as error:
+            raise _corrupt(name, error) from error
+    yield from rows.rest()
 
 
 def _decoded(
@@ -209,7 +183,7 @@ def _decoded(
                 require_plausible(name, compressed_bytes, decoded_bytes)
                 yield batch
             advance.note_done(compressed)
-            if [decoded_rows] != [chunk.values for chunk in chunks if chunk.column == columns[0]]:
+            if {decoded_rows} != {chunk.values for chunk in chunks if chunk.path == columns[0]}:
                 raise ValueError(f"row group {group} does not have as many rows as values of {columns[0]}")
     except UNREADABLE as error:
         raise _corrupt(name, error) from error
@@ -217,56 +191,9 @@ def _decoded(
 
 def _column_bytes(chunks: list[ColumnChunk], columns: list[str]) -> tuple[int, int]:
     """(compressed, decompressed) bytes of the pages of these columns of a row group, as the footer states them."""
-    read = [chunk for chunk in chunks if chunk.column in columns]
+    read = [chunk for chunk in chunks if _is_of(chunk, columns)]
     return sum(chunk.compressed_bytes for chunk in read), sum(chunk.decompressed_bytes for chunk in read)
 
 
-def _documents(texts: list[bytes | None], identities: list[bytes], source: str, first_row: int) -> DocumentBatch:
-    accepted: list[bytes] = []
-    ids: list[bytes] = []
-    rows: list[int] = []
-    rejections = []
-    for row, (text, identity) in enumerate(zip(texts, identities, strict=True)):
-        reason = _why_rejected(text, identity)
-        if reason is None and text is not None:
-            accepted.append(text)
-            ids.append(identity)
-            rows.append(first_row + row)
-        else:
-            assert reason is not None  # noqa: S101
-            rejections.append(Rejection(reason, first_row + row, text or b""))
-    size = sum(map(len, accepted)) + sum(map(len, ids)) + sum(len(rejection.raw) for rejection in rejections)
-    return batch_of(source, accepted, ids, np.array(rows, np.uint64), size, rejections)
-
-
-def utf8_values(column: Any) -> list[bytes | None]:
-    """A text column's values as raw bytes, valid UTF-8 or not; None for null."""
-    if isinstance(column.type, pa.DictionaryType):
-        column = column.dictionary_decode()
-    binary = pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
-    values: list[bytes | None] = column.cast(binary).to_pylist()
-    return values
-
-
-def _why_rejected(text: bytes | None, identity: bytes) -> RejectionReason | None:
-    if text is None:
-        return RejectionReason.TEXT_NOT_A_STRING
-    try:
-        text.decode()
-        identity.decode()
-    except UnicodeDecodeError:
-        return RejectionReason.INVALID_UTF8
-    return None
-
-
-def _ids(batch: pa.RecordBatch, id_field: str, name: str) -> list[bytes]:
-    """Ids as bytes: strings as they are, valid UTF-8 or not, other values as JSON, null as b""."""
-    column = batch.column(id_field)
-    kind = column.type.value_type if isinstance(column.type, pa.DictionaryType) else column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return [value or b"" for value in utf8_values(column)]
-    try:
-        values = column.to_pylist()
-    except UNREADABLE as error:
-        raise _corrupt(name, error) from error
-    return [b"" if value is None else json.dumps(value, default=str, ensure_ascii=False).encode() for value in values]
+def _is_of(chunk: ColumnChunk, columns: list[str]) -> bool:
+    return any(chunk.path == column or chunk.path.startswith(f"{column}.") for column in columns)

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterable
 from itertools import accumulate
 
-from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
+from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS, ending_of
 
-ENDINGS = (*SOURCE_ENDINGS, *NAMED_ENDINGS)
-PART = re.compile(rf"(.*)\.(part_*)[0-9]{{5,}}({'|'.join(map(re.escape, ENDINGS))})", re.DOTALL)
+ENDINGS = (*SOURCE_ENDINGS, *NAMED_ENDINGS, "")
+PART = re.compile(rf"(.*)\.(part_*)[0-9]{{5,}}((?i:{'|'.join(map(re.escape, ENDINGS))}))", re.DOTALL)
 
 Taken = set[tuple[str, str]]
 """(name of a file, word that its parts cannot have before their number)."""
@@ -31,7 +31,7 @@ def taken_names(sources: Iterable[str]) -> Taken:
 
 def part_name(name: str, number: int, taken: Taken) -> str:
     """The name of a part: its number precedes the ending, which still states how to read it."""
-    ending = next(ending for ending in ENDINGS if name.endswith(ending))
+    ending = name[len(name) - len(ending_of(name)) :]
     word = "part"
     while (name, word) in taken:
         word += "_"

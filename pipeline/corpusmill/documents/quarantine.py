@@ -12,11 +12,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
 from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason
+from corpusmill.documents.jsonl import has_nan
 from corpusmill.errors import CorruptDataError
 
 PREVIEW_CHARACTERS = 200
@@ -55,6 +58,15 @@ def read_quarantine(stream: BinaryIO, *, name: str) -> Iterator[tuple[str, Rejec
                 got=f"{type(error).__name__}: {error}",
                 next_step="delete the receipt of the step that wrote it and rerun the step",
             ) from error
+
+
+def advice_on(path: Path) -> str:
+    """What to do about the first rejected lines of a quarantine file, if their bytes show it; else ""."""
+    with path.open("rb") as stream:
+        for _, rejection in islice(read_quarantine(stream, name=str(path)), 100):
+            if rejection.reason is RejectionReason.BROKEN_JSON and has_nan(rejection.raw):
+                return "JSON has no NaN or Infinity: write null instead (in Python: json.dumps(..., allow_nan=False))"
+    return ""
 
 
 def _preview(raw: bytes) -> str:

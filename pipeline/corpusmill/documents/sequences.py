@@ -19,6 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.field_names import MISSING, field_of, get_field
 from corpusmill.documents.jsonl import why_rejected
 from corpusmill.documents.lines import BLOCK_BYTES, BYTE_ORDER_MARK, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
 
@@ -84,7 +85,7 @@ def sequences_of(
     for number, line in enumerate(lines, block.first_line):
         try:
             record = orjson.loads(line)
-            sequences = [_texts(record[key]) for key in wanted]
+            sequences = [_texts(field_of(record, key)) for key in wanted]
         except (ValueError, KeyError, TypeError, AttributeError):
             rejections.append(Rejection(_why(line, wanted), number, line))
             continue
@@ -113,9 +114,9 @@ def _ranges(record: dict[str, Any], key: str | None, texts: list[bytes]) -> Char
     """The ranges of a line, None if it lacks the key; TypeError or ValueError if they are malformed, or of a text of
     several sequences.
     """
-    if key is None or key not in record:
+    value = MISSING if key is None else get_field(record, key, MISSING)
+    if value is MISSING:
         return None
-    value = record[key]
     if not value and value in (None, []):
         return []
     if type(value) is not list or len(texts) != 1:
@@ -131,6 +132,8 @@ def _ranges(record: dict[str, Any], key: str | None, texts: list[bytes]) -> Char
 def _why(line: bytes, keys: Sequence[str]) -> RejectionReason:
     """Why a line is rejected: of several keys, one without text may be missing."""
     reason = why_rejected(line, keys[0])
-    if reason is RejectionReason.TEXT_NOT_A_STRING and not orjson.loads(line).keys() >= set(keys):
+    if reason is RejectionReason.TEXT_NOT_A_STRING and any(
+        get_field(orjson.loads(line), key, MISSING) is MISSING for key in keys
+    ):
         return RejectionReason.MISSING_TEXT
     return reason

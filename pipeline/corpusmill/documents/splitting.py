@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import BinaryIO, cast
 
-from corpusmill.documents.compression import Compression, compression_of, require_compression
+from corpusmill.documents.compression import Compression, compression_of, is_parquet, is_table, require_compression
 from corpusmill.documents.cuts import Cut, Uncut, next_part_bytes
 from corpusmill.documents.frames import (
     FIND_BYTES,
@@ -50,12 +50,24 @@ def cut_file(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *,
 
     Uncut if it cannot be cut. SourceError for a file of another kind than its name says.
     """
-    if name.endswith(".parquet"):
+    if is_parquet(name):
         return parquet.row_group_cuts(stream, name, size_bytes, target_bytes)
-    compression = compression_of(name)
-    require_compression(read_head(stream), name, compression)
+    if is_table(name):
+        return Uncut("one shard because an Arrow file is not split", "save it as several files")
+    return _cut_lines(stream, name, size_bytes, target_bytes, local=local)
+
+
+def _cut_lines(stream: BinaryIO, name: str, size_bytes: int, target_bytes: int, *, local: bool) -> list[Cut] | Uncut:
+    head = read_head(stream)
+    compression = compression_of(name, head)
+    require_compression(head, name, compression)
     if compression is Compression.NONE:
         return _line_cuts(stream, size_bytes, target_bytes)
+    if compression not in FRAMINGS:
+        return Uncut(
+            f"one shard because a file of {compression.value} is not split",
+            "compress it with pzstd or bgzip instead, or write it as several files",
+        )
     cuts = _frame_cuts(stream, name, size_bytes, target_bytes, FRAMINGS[compression], local=local)
     if len(cuts) > 1:
         return cuts

@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from corpusmill.config import absolute_here
+from corpusmill.documents.kinds import read_head
 from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 from corpusmill.engine.plan import SourceFile
 from corpusmill.lazy import lazily
@@ -23,24 +26,26 @@ from corpusmill.storage import (
     Wanted,
     WindowedFile,
     digest_windows,
+    fetch,
     is_local,
     open_location,
     open_once,
     open_verified,
     pieces_checksum,
+    require_identity,
 )
 from corpusmill.storage.listing import list_all
 
 with lazily:
-    from corpusmill.documents import compression, decompressing, frames, jsonl, parquet, splitting
+    from corpusmill.documents import compression, decompressing, frames, jsonl, parquet, reading, splitting
 
 
 if TYPE_CHECKING:
     from corpusmill.documents.batch import DocumentBatch
+    from corpusmill.documents.compression import Compression
 
 log = logging.getLogger(__name__)
 
-PARQUET = ".parquet"
 READ_BYTES = 1 << 20
 
 
@@ -81,8 +86,14 @@ class SourceCopy:
         return self.file.shown
 
     @property
-    def is_parquet(self) -> bool:
-        return self.name.endswith(PARQUET)
+    def is_table(self) -> bool:
+        """Whether it has rows instead of lines."""
+        return compression.is_table(self.name)
+
+    @property
+    def row_groups(self) -> tuple[int, int] | None:
+        """Which row groups of parquet it is, [first, last); None for all."""
+        return self.file.part.row_groups if self.file.part else None
 
 
 @contextmanager
@@ -151,10 +162,26 @@ def open_lines(copy: SourceCopy) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, decompressing.PieceStream(pieces))
 
 
+def compression_of(copy: SourceCopy) -> Compression:
+    """The compression of a file or part of JSON lines: that of its name, or of its first bytes."""
+    stated = compression.stated_compression(copy.name)
+    if stated is not None:
+        return stated
+    with open_raw(copy) as raw:
+        return compression.compression_of(copy.name, read_head(raw))
+
+
 @contextmanager
 def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
-    """A parquet file, seekable; a part has only its own row groups. SourceError if the file has changed."""
+    """A parquet file, seekable, of which a part has only its own row groups; of another table its bytes, forwards.
+
+    SourceError if the file has changed.
+    """
     file = copy.file
+    if not compression.is_parquet(copy.name):
+        with open_raw(copy) as raw:
+            yield raw
+        return
     if copy.path is None:
         windows = cast(BinaryIO, _in_windows(copy))
         yield cast(BinaryIO, parquet.Placed(windows, file.part.pieces)) if file.part else windows
@@ -166,48 +193,90 @@ def open_table(copy: SourceCopy) -> Iterator[BinaryIO]:
         yield file_stream if whole or not file.part else cast(BinaryIO, parquet.Placed(file_stream, file.part.pieces))
 
 
-def each_file(
-    inputs: list[str], endpoint_url: str | None = None
-) -> Iterator[tuple[str, AbstractContextManager[BinaryIO]]]:
-    """(name, context manager that opens its decompressed lines) of every file of JSON lines that the paths name.
+STANDARD = "-"
+"""Standard input, among the files that a command reads."""
 
-    For commands without a plan: files may be local, in a bucket or on the Hub. SourceError if a file has changed since
-    it was listed. Files without a checksum in their store are read twice. A warning names files of other kinds.
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file that a command without a plan reads once: local, in a bucket, on the Hub, or standard input."""
+
+    name: str
+    stored: StoredFile | None
+    endpoint_url: str | None
+
+    def documents(self, text_field: str, id_field: str = "id") -> Iterator[DocumentBatch]:
+        """Its documents; line and row numbers count from 0."""
+        with self._opened() as (stream, name, compressed):
+            fields: dict[str, Any] = {"text_field": text_field, "id_field": id_field}
+            yield from reading.read_documents(stream, name, source=self.name, compression=compressed, **fields)
+
+    @contextmanager
+    def lines(self, texts: Sequence[str], others: Sequence[str] = ()) -> Iterator[BinaryIO]:
+        """Its decompressed lines; of a table, each row's columns of texts, and others, as JSON."""
+        with (
+            self._opened() as (stream, name, compressed),
+            reading.open_lines(stream, name, texts=texts, others=others, compression=compressed) as lines,
+        ):
+            yield lines
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[BinaryIO, str, Compression | None]]:
+        if self.stored is None:
+            with reading.standard_input(sys.stdin.buffer, self.name) as given:
+                yield given
+            return
+        store, name = open_location(self.stored.location, endpoint_url=self.endpoint_url)
+        wanted = Wanted(name, self.stored.size_bytes, self.stored.identity)
+        if reading.reader_of(self.name) != "parquet":
+            with open_once(store, wanted) as raw:
+                yield raw, self.name, None
+        elif is_local(self.stored.location):
+            with store.open(name) as raw:
+                require_identity(self.stored.location, self.stored.identity, store.stat(name))
+                yield raw, self.name, None
+                require_identity(self.stored.location, self.stored.identity, store.stat(name))
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "table")
+                fetch(store, wanted, path, Path(folder, "partial"))
+                with path.open("rb") as raw:
+                    yield raw, self.name, None
+
+
+def each_file(inputs: list[str], endpoint_url: str | None = None) -> Iterator[InputFile]:
+    """Every source file that the paths name, in natural order of name; `-` is standard input, and comes first.
+
+    For commands without a plan. SourceError if a file has changed since it was listed. Files without a checksum in
+    their store are read twice. A warning names files of other kinds.
     """
-    paths = [absolute_here(path) for path in inputs]
-    listing = list_all(paths, tuple(compression.ENDINGS), endpoint_url, named=tuple(compression.NAMED_ENDINGS))
+    if STANDARD in inputs:
+        yield InputFile("stdin", None, None)
+    paths = [absolute_here(path) for path in inputs if path != STANDARD]
+    if not paths:
+        return
+    listing = list_all(paths, compression.SOURCE_ENDINGS, endpoint_url, named=tuple(compression.NAMED_ENDINGS))
     if listing.others:
         log.warning("%s", listing.others)
     for file in listing.files:
-        yield file.name, _open_unplanned(file, endpoint_url)
-
-
-@contextmanager
-def _open_unplanned(file: StoredFile, endpoint_url: str | None) -> Iterator[BinaryIO]:
-    """The decompressed lines of a file that was only listed."""
-    store, name = open_location(file.location, endpoint_url=endpoint_url)
-    wanted = Wanted(name, file.size_bytes, file.identity)
-    with open_once(store, wanted) as raw, compression.open_decompressed(raw, file.name) as lines:
-        yield lines
+        yield InputFile(file.name, file, endpoint_url)
 
 
 def read_source(copy: SourceCopy, source: TextFields) -> Iterator[DocumentBatch]:
     """The documents of a file or part, in order; line (or row) numbers count from 0 in it."""
 
-    text_field, id_field = source.text_field, source.id_field
-    if copy.is_parquet:
+    fields: dict[str, Any] = {"text_field": source.text_field, "id_field": source.id_field}
+    if copy.is_table:
         with open_table(copy) as table:
-            groups = copy.file.part.row_groups if copy.file.part else None
-            fields = {"text_field": text_field, "id_field": id_field}
-            yield from parquet.read_rows(table, source=copy.name, name=copy.shown, row_groups=groups, **fields)
+            yield from reading.read_documents(table, copy.shown, source=copy.name, row_groups=copy.row_groups, **fields)
     else:
         with open_lines(copy) as lines:
-            yield from jsonl.read_documents(lines, source=copy.name, text_field=text_field, id_field=id_field)
+            yield from jsonl.read_documents(lines, source=copy.name, **fields)
 
 
 def read_numbered(copy: SourceCopy, wanted: set[int], source: TextFields) -> Iterator[tuple[int, bytes]]:
     """(0-based number, line) of some lines of a file or part; a parquet row becomes the JSON of its text and id."""
-    if copy.is_parquet:
+    if copy.is_table:
         for batch in read_source(copy, source):
             for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
                 if number in wanted:
@@ -230,7 +299,7 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: TextFields) -> Ite
 @contextmanager
 def open_as_lines(copy: SourceCopy, source: TextFields) -> Iterator[BinaryIO]:
     """The lines of a file or part; for parquet, the JSON of each row's text and id, null for a rejected row."""
-    if copy.is_parquet:
+    if copy.is_table:
         yield cast(BinaryIO, decompressing.PieceStream(_rows_as_lines(copy, source)))
     else:
         with open_lines(copy) as lines:
@@ -248,6 +317,14 @@ def _rows_as_lines(copy: SourceCopy, source: TextFields) -> Iterator[bytes]:
 
 def _record(source: TextFields, text: bytes, identity: bytes) -> dict[str, str]:
     return {source.id_field: identity.decode(), source.text_field: text.decode()}
+
+
+def libraries_of(names: Iterable[str]) -> list[str]:
+    """The libraries that only some kinds of files need, of those with these names."""
+    names = list(names)
+    tables = any(compression.is_table(name) for name in names)
+    lz4 = any(compression.stated_compression(name) is compression.Compression.LZ4 for name in names)
+    return [*(["pyarrow"] if tables else []), *(["lz4"] if lz4 else [])]
 
 
 def count_traffic(traffic: Traffic) -> dict[str, int]:

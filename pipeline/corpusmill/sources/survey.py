@@ -15,8 +15,9 @@ from typing import Any, BinaryIO, cast
 
 import orjson
 
-from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS, open_decompressed
+from corpusmill.documents.compression import ending_of, is_parquet, is_table, open_decompressed
 from corpusmill.documents.decompressing import PieceStream
+from corpusmill.documents.field_names import all_fields
 from corpusmill.documents.lines import read_line_blocks
 from corpusmill.engine.plan import SourceFile
 from corpusmill.errors import SourceError
@@ -26,7 +27,7 @@ from corpusmill.storage import StoredFile, open_location
 with lazily:
     import pyarrow as pa
 
-    from corpusmill.documents import parquet
+    from corpusmill.documents import arrow, columns, parquet
 
 
 MOST_FILES = 64
@@ -37,6 +38,7 @@ STEP_BYTES = 8 << 10  # read at once, so that bytes read are bytes decompressed
 LONGEST_LINE_BYTES = 64 << 20
 ROWS = 1000
 USUAL_FIELD, USUAL_ID = "text", "id"
+USUAL_IDS = (USUAL_ID, "doc_id", "document_id", "uuid", "url")
 KEYS_SHOWN = 10
 
 
@@ -129,11 +131,6 @@ def text_bytes_of(files: Iterable[SourceFile], field: str, endpoint_url: str | N
     return [round(factors[ending_of(file.name)] * file.size_bytes) for file in files]
 
 
-def ending_of(name: str) -> str:
-    """`.jsonl.zst` of `a.b.jsonl.zst`."""
-    return next(ending for ending in (*SOURCE_ENDINGS, *NAMED_ENDINGS) if name.endswith(ending))
-
-
 def choose_text_field(survey: Survey) -> str:
     """The key that holds the text: `text` if most lines have it, else the key with the most text among those in most
     lines.
@@ -142,6 +139,7 @@ def choose_text_field(survey: Survey) -> str:
     """
     lines, with_text, text_bytes = survey.lines(), survey.lines_with_text(), survey.text_bytes()
     candidates = [key for key, count in with_text.items() if 2 * count > lines]
+    candidates = [key for key in candidates if "." not in key] or candidates
     if not candidates:
         raise SourceError(
             "survey.no_text_key: no key holds text in most lines",
@@ -177,6 +175,12 @@ def require_text_field(survey: Survey, field: str) -> None:
         )
 
 
+def choose_id_field(survey: Survey) -> str:
+    """The usual name of an id that most lines have; USUAL_ID if they have none."""
+    usual = [field for field in USUAL_IDS if 2 * survey.lines_with_id(field) > survey.lines()]
+    return usual[0] if usual else USUAL_ID
+
+
 def require_id_field(survey: Survey, field: str) -> None:
     """SourceError if lines were read and none of them has an id under `field`."""
     if (lines := survey.lines()) and not survey.lines_with_id(field):
@@ -204,13 +208,13 @@ def _survey(file: StoredFile, endpoint_url: str | None, visit: Visit) -> FileSur
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     lines, with_text, text_bytes, with_id = 0, Counter[str](), Counter[str](), Counter[str]()
     with store.open(name) as raw:
-        is_table = file.name.endswith(".parquet")
-        records, share = _rows(raw, file.name, visit) if is_table else _lines(raw, file)
+        has_rows = is_table(file.name)
+        records, share = _rows(raw, file, visit) if has_rows else _lines(raw, file)
         for record in records:
             lines += 1
-            if not is_table:
-                visit(dict(record), f"{file.name}, line {lines:,}")
-            for key, value in record:
+            if not has_rows:
+                visit(record, f"{file.name}, line {lines:,}")
+            for key, value in all_fields(record):
                 with_id[key] += type(value) is int or (isinstance(value, str) and value != "")
                 if isinstance(value, str):
                     with_text[key] += 1
@@ -231,8 +235,8 @@ class _Counted:
         return piece
 
 
-def _lines(raw: BinaryIO, file: StoredFile) -> tuple[list[Iterable[tuple[str, Any]]], float]:
-    """The members of each line of the first block, and the share of the file that they are; no members for a line that
+def _lines(raw: BinaryIO, file: StoredFile) -> tuple[list[dict[str, Any]], float]:
+    """The object of each line of the first block, and the share of the file that they are; an empty one for a line that
     is not a JSON object.
     """
     counted = _Counted(raw)
@@ -250,25 +254,41 @@ def _lines(raw: BinaryIO, file: StoredFile) -> tuple[list[Iterable[tuple[str, An
     return [_members(block.data[start:end]) for start, end in block.spans(first=True)], len(block.data) / whole_bytes
 
 
-def _members(line: bytes) -> Iterable[tuple[str, Any]]:
+def _members(line: bytes) -> dict[str, Any]:
     try:
         record = orjson.loads(line)
     except ValueError:
-        return ()
-    return record.items() if isinstance(record, dict) else ()
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
-def _rows(raw: BinaryIO, name: str, visit: Visit) -> tuple[list[Iterable[tuple[str, Any]]], float]:
+def _rows(raw: BinaryIO, file: StoredFile, visit: Visit) -> tuple[list[dict[str, Any]], float]:
     """The columns of text and of integers of the first rows, and the share of all rows that they are."""
-    file = parquet.open_parquet(raw, name)
-    visit(file.schema_arrow.names, name)
-    columns = [field.name for field in file.schema_arrow if _is_text_or_integer(field.type)]
-    batch = next(parquet.read_batches(file, name, ROWS, columns=columns), None)
-    rows = batch.to_pylist() if batch is not None else []
-    return [row.items() for row in rows], len(rows) / max(1, file.metadata.num_rows)
+    if is_parquet(file.name):
+        table = parquet.open_parquet(raw, file.name)
+        schema, all_rows = table.schema_arrow, table.metadata.num_rows
+        batches = parquet.read_batches(table, file.name, ROWS, columns=_surveyed(schema))
+    else:
+        counted = _Counted(raw)
+        arrow_table = arrow.ArrowTable(cast(BinaryIO, counted), file.name)
+        schema, batches, all_rows = arrow_table.schema, arrow_table.batches(), 0
+    visit(schema.names, file.name)
+    batch = next(batches, None)
+    if batch is None:
+        return [], 1.0
+    columns_read = [name for name in _surveyed(schema) if schema.names.count(name) == 1]
+    values = [columns.row_values(batch, (name,)) for name in columns_read]
+    rows = [dict(zip(columns_read, row, strict=True)) for row in zip(*values, strict=True)]
+    if is_parquet(file.name):
+        return rows, len(rows) / max(1, all_rows)
+    return rows[:ROWS], min(1.0, counted.bytes_read / max(1, file.size_bytes)) * len(rows[:ROWS]) / max(1, len(rows))
 
 
-def _is_text_or_integer(kind: Any) -> bool:
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_integer
-    return any(is_kind(value) for is_kind in kinds)
+def _surveyed(schema: Any) -> list[str]:
+    return [field.name for field in schema if _may_name(field.type)]
+
+
+def _may_name(kind: Any) -> bool:
+    """Whether a column of this type can hold texts or ids, or has fields that can."""
+    value = columns.value_type(kind)
+    return columns.is_text(value) or pa.types.is_integer(value) or pa.types.is_struct(value)

@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from corpusmill.lazy import lazily
 from corpusmill.report.tried import TriedDocument
 from corpusmill.sources.copies import each_file
 from corpusmill.steps.answering import Answers, Asked, StepError
 from corpusmill.steps.answers import Batch, Where, batch_of_texts
 from corpusmill.steps.loading import Identity, load
-
-with lazily:
-    from corpusmill.documents import jsonl
-
 
 if TYPE_CHECKING:
     from corpusmill.config import StepConfig
@@ -139,9 +134,8 @@ def try_steps(
 def _documents(
     inputs: list[str], text_field: str, id_field: str, endpoint_url: str | None
 ) -> Iterator[tuple[bytes, Where]]:
-    for name, lines in each_file(inputs, endpoint_url):
-        with lines as stream:
-            for batch in jsonl.read_documents(stream, source=name, text_field=text_field, id_field=id_field):
-                numbers = batch.line_numbers.tolist()
-                for text, identity, number in zip(batch.texts(), batch.each_id(), numbers, strict=True):
-                    yield text, (identity.decode(), name, number + 1)
+    for file in each_file(inputs, endpoint_url):
+        for batch in file.documents(text_field, id_field):
+            numbers = batch.line_numbers.tolist()
+            for text, identity, number in zip(batch.texts(), batch.each_id(), numbers, strict=True):
+                yield text, (identity.decode(), file.name, number + 1)

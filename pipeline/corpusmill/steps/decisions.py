@@ -30,7 +30,8 @@ import orjson
 import xxhash
 from numpy.typing import NDArray
 
-from corpusmill.documents.compression import ENDINGS, open_decompressed
+from corpusmill.documents.compression import ENDINGS, SUFFIXES, compression_of_lines, is_parquet, open_decompressed
+from corpusmill.documents.field_names import get_field
 from corpusmill.errors import PermanentError
 from corpusmill.lazy import lazily
 from corpusmill.storage import StoredFile, Wanted, fetch, open_location, open_once
@@ -43,7 +44,7 @@ with lazily:
 if TYPE_CHECKING:
     from corpusmill.steps.conditions import Condition
 
-CSV_ENDINGS = tuple(ending.replace(".jsonl", ".csv") for ending in ENDINGS)
+CSV_ENDINGS = tuple(".csv" + suffix for suffix in SUFFIXES)
 DECISION_ENDINGS = (*ENDINGS, *CSV_ENDINGS, ".parquet")
 BUFFERED = 1 << 17
 PARTITIONS = 256
@@ -161,7 +162,7 @@ def _opened(
     """(the rows, whether all values are text) of a file."""
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     wanted = Wanted(name, file.size_bytes, file.identity)
-    if file.name.endswith(".parquet"):
+    if is_parquet(file.name):
         path = folder / "decisions.parquet"
         fetch(store, wanted, path, folder / "decisions.partial")
         try:
@@ -170,9 +171,9 @@ def _opened(
         finally:
             path.unlink()
         return
-    is_csv = file.name.endswith(CSV_ENDINGS)
-    as_lines = file.name[::-1].replace("vsc.", "lnosj.", 1)[::-1] if is_csv else file.name
-    with open_once(store, wanted) as raw, open_decompressed(raw, as_lines) as stream:
+    is_csv = file.name.lower().endswith(CSV_ENDINGS)
+    compression = compression_of_lines(file.name) if is_csv else None
+    with open_once(store, wanted) as raw, open_decompressed(raw, file.name, compression) as stream:
         yield (_rows_of_csv if is_csv else _rows_of_json)(stream, file.name, columns), is_csv
 
 
@@ -185,7 +186,7 @@ def _rows_of_json(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[R
             row, got = None, "no JSON" if line.strip() else "a blank line"
         if not isinstance(row, dict):
             raise _unusable("decisions.not_readable: a decision cannot be read", name, number, "a JSON object", got)
-        yield number, [row.get(column) for column in columns]
+        yield number, [get_field(row, column) for column in columns]
 
 
 def _rows_of_csv(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from corpusmill.errors import SourceError
+from corpusmill.storage.conversions import conversion_of
 from corpusmill.storage.local import EVERYTHING, glob_matches, not_regular, reached_twice, walk_files
 from corpusmill.storage.locations import (
     StoredFile,
@@ -23,6 +24,11 @@ from corpusmill.storage.locations import (
 from corpusmill.storage.stores import open_location, open_store
 
 GLOB = re.compile(r"[*?\[]")
+WILDCARDS = re.compile(r"[*?]+|\[.[^\]]*\]")
+NO_ENDING = re.compile(r"[^_.][^.]*|[^_].*\.[^.A-Za-z]*|[^_].*\.[A-Za-z]+[-_][0-9]+")
+"""Names without an ending that would say what the file is, such as wiki_00, dump.2011-01 and data.part-00000."""
+CACHES = re.compile(r"cache-[0-9a-f]+(_[0-9]+_of_[0-9]+)?\.arrow")
+"""What `datasets` leaves beside a saved dataset's own files."""
 OTHERS_NAMED = 3
 LONGEST_PART_BYTES = 236  # file systems have 255, of which a part's number and the name of an arriving file take 19
 
@@ -83,9 +89,11 @@ def list_all(
     """All source files of a configuration, in the order of their documents, and the files passed over.
 
     A path is a folder (searched recursively for names with one of `endings`), a single file or a glob, here, in a
-    bucket or on the Hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts; a file or an
-    object of exactly that name comes first, and `[[]` means the bracket. An ending of `named` counts only if the
-    path itself ends with it, as in `data/*.json.gz`: a .json file in a folder may be anything.
+    bucket or on the Hub. In a glob `*` stays inside a part of the name, and `**` is any number of parts, at its end all
+    files below; a file or an object of exactly that name comes first, and `[[]` means the bracket. The case of an
+    ending does not count. An ending of `named` counts only if the path itself ends with it, as in `data/*.json.gz`: a
+    .json file in a folder may be anything. If there is a `named`, a path also names files without an ending
+    (`dump/wiki_*`) and with any other ending that it ends with (`data/*.data`): their bytes show what they are.
     Links are followed as local.py says. Order: natural order of the name relative to the path's folder, whatever the
     order of the paths. Names are unique and can share one folder, because writeback delivers each file under its name.
     SourceError for other names, for a file that two paths or links lead to, and if a path matches nothing.
@@ -176,7 +184,7 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
             next_step="check the path; a relative one starts at the current folder, or in a configuration at"
             " CORPUSMILL_ROOT if it is set",
         )
-    return _accepted(path, files, (*endings, *named) if path.endswith(named) and not is_folder else endings)
+    return _accepted(path, files, endings, named if not is_folder else ())
 
 
 def _remote_files(location: str, endpoint_url: str | None) -> tuple[Iterable[StoredFile], bool]:
@@ -230,7 +238,27 @@ def _local_files(folder: PurePosixPath, pattern: Sequence[str]) -> Iterator[Stor
             yield StoredFile(name, str(path), 0, "")
 
 
-def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) -> Accepted:
+def _names_files(path: str) -> bool:
+    """Whether the last part of a path has more than wildcards: `wiki_*` names files, `*` and `**` do not."""
+    return bool(WILDCARDS.sub("", path.rstrip("/").rpartition("/")[2]))
+
+
+def _is_source(name: str, path: str, endings: tuple[str, ...], named: tuple[str, ...]) -> bool:
+    """Whether a file is one that a path asks for, by its name; see `list_all`."""
+    base = name.lower().rpartition("/")[2]
+    if CACHES.fullmatch(base):
+        return False
+    if base.endswith(endings):
+        return True
+    if not named or not _names_files(path):
+        return False
+    last = path.lower().rpartition("/")[2]
+    if base.endswith(named):
+        return any(base.endswith(ending) and last.endswith(ending) for ending in named)
+    return NO_ENDING.fullmatch(base) is not None or last.endswith(f".{base.rpartition('.')[2]}")
+
+
+def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...], named: tuple[str, ...]) -> Accepted:
     """SourceError if no file has a known ending, or one with a known ending is a special file, or has a name that would
     leave its folder.
 
@@ -240,7 +268,7 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) 
     for file in files:
         parts = file.name.split("/")
         leaves = not {".", ".."}.isdisjoint(parts)
-        if file.name.endswith(endings) and (leaves or not any(part.startswith(".") for part in parts)):
+        if _is_source(file.name, path, endings, named) and (leaves or not any(part.startswith(".") for part in parts)):
             safe_relative_name(file.name, where=file.location)
             if not file.identity:
                 raise not_regular(file.location)
@@ -249,11 +277,14 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...]) 
             others.append(file)
     if not accepted:
         such = f"{len(others):,} other files, such as {', '.join(file.name for file in others[:OTHERS_NAMED])}"
+        convertible = next((found for file in others if (found := conversion_of(file.name))), None)
         raise SourceError(
             "source.no_known_files: a source has no file of a known kind",
             where=path,
             expected=f"names that end in {' '.join(endings)} and do not begin with a dot",
             got=such if others else "no files at all",
-            next_step="check the path, rename the files, or give their ending in a pattern, such as data/*.json.gz",
+            next_step=convertible[1]
+            if convertible
+            else "check the path, rename the files, or give their ending in a pattern, such as data/*.json.gz",
         )
     return accepted, others

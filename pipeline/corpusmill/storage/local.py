@@ -132,7 +132,7 @@ def glob_matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
     if not pattern or not name:
         return not pattern and not name
     if pattern[0] == "**":
-        return any(glob_matches(name[skipped:], pattern[1:]) for skipped in range(len(name)))
+        return len(pattern) == 1 or any(glob_matches(name[skipped:], pattern[1:]) for skipped in range(len(name)))
     return fnmatchcase(name[0], pattern[0]) and glob_matches(name[1:], pattern[1:])
 
 

@@ -145,6 +145,14 @@ def without_queries(text: object) -> str:
     return _QUERY.sub(r"\1", str(text))
 
 
+def without_file_scheme(location: str) -> str:
+    """The path of a `file:///path` or `file://localhost/path`; other locations are returned unchanged."""
+    scheme, separator, path = location.partition("://")
+    if not separator or scheme.lower() != "file" or not path.removeprefix("localhost").startswith("/"):
+        return location
+    return path.removeprefix("localhost")
+
+
 def is_hub(location: str) -> bool:
     """Whether a location is a Hub repository or a file in one."""
     return location.startswith("hf://")

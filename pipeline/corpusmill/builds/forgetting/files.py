@@ -20,23 +20,28 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from io import BufferedReader
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
+import lz4.frame
 import numpy as np
 import orjson
 import zstandard
 
 from corpusmill.builds.forgetting.finding import Finder
+from corpusmill.documents.compression import Compression, compression_of, stated_compression
+from corpusmill.documents.kinds import HEAD_BYTES
 from corpusmill.errors import CorruptDataError
 from corpusmill.lazy import lazily
 
 with lazily:
     import pyarrow.parquet as pq
 
+    from corpusmill.documents import arrow
+
 BLOCK_BYTES = 8 << 20
 PARQUET = b"PAR1"
 # ValueError is pyarrow's; some errors of gzip and bzip2 are OSErrors.
-FORMAT_ERRORS = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error, zstandard.ZstdError)
+FORMAT_ERRORS = (EOFError, ValueError, RuntimeError, lzma.LZMAError, tarfile.TarError, zlib.error, zstandard.ZstdError)
 
 
 class UnsearchableError(CorruptDataError):
@@ -68,7 +73,10 @@ def _strings_in(file: BufferedReader, finder: Finder, name: str) -> set[bytes]:
 
 
 def _blocks(file: BufferedReader, name: str) -> Iterator[bytes]:
-    if name.endswith(".parquet") and file.peek(len(PARQUET)).startswith(PARQUET):
+    name = name.lower()
+    if name.endswith(".arrow") and file.peek(1):
+        yield from _arrow_rows(file, name)
+    elif name.endswith(".parquet") and file.peek(len(PARQUET)).startswith(PARQUET):
         yield from _rows(file)
     elif name.endswith(".tar"):
         with tarfile.open(fileobj=file, mode="r:" if file.seekable() else "r|") as archive:
@@ -82,13 +90,29 @@ def _blocks(file: BufferedReader, name: str) -> Iterator[bytes]:
 
 
 def _opened(file: BufferedReader, name: str) -> BinaryIO:
-    if name.endswith(".gz"):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if name.endswith((".zst", ".zstd")):
-        return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-    if name.endswith(".bz2"):
-        return cast(BinaryIO, bz2.BZ2File(file))
-    return cast(BinaryIO, lzma.LZMAFile(file)) if name.endswith(".xz") else file
+    # Of files without an ending only delivered documents may be compressed: other bytes begin as gzip's by chance.
+    stated = stated_compression(name)
+    if stated is None and "documents" in name.split("/"):
+        stated = compression_of(name, file.peek(HEAD_BYTES)[:HEAD_BYTES])
+    opened: Any = file
+    match stated:
+        case Compression.GZIP:
+            opened = gzip.GzipFile(fileobj=file)
+        case Compression.ZSTD:
+            opened = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        case Compression.BZIP2:
+            opened = bz2.BZ2File(file)  # noqa: SIM115
+        case Compression.XZ:
+            opened = lzma.LZMAFile(file)  # noqa: SIM115
+        case Compression.LZ4:
+            opened = lz4.frame.LZ4FrameFile(file)
+    return cast(BinaryIO, opened)
+
+
+def _arrow_rows(file: BufferedReader, name: str) -> Iterator[bytes]:
+    for batch in arrow.ArrowTable(cast(BinaryIO, file), name).batches():
+        for start in range(0, batch.num_rows, 1 << 10):
+            yield orjson.dumps(batch.slice(start, 1 << 10).to_pylist(), default=str)
 
 
 def _rows(file: BufferedReader) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from corpusmill.decontamination.stages.decontaminate import HIT_DOCUMENTS, HITS
 from corpusmill.dedup.stages.union import CUT_RANGES, REFERENCE_RANGES
+from corpusmill.documents import field_names
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.sources.parts import PlacedSettings, places_in
@@ -81,7 +82,7 @@ def require_places(config: DatasetConfig, seen: dict[str, Any] | list[str], wher
     for key, replace_existing in annotation_keys(config):
         if isinstance(seen, list):
             dedup_annotations.require_column(seen, key, where, replace_existing=replace_existing)
-        elif isinstance(seen.get(config.source.text_field), str) and not _may_drop(config):
+        elif isinstance(field_names.get_field(seen, config.source.text_field), str) and not _may_drop(config):
             dedup_annotations.require_place_in(seen, key.split("."), where, replace_existing=replace_existing)
 
 

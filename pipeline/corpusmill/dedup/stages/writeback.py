@@ -25,7 +25,7 @@ from corpusmill.kernels import advance
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.facts import Flow
-from corpusmill.sources.copies import PARQUET, count_traffic, open_lines, open_table
+from corpusmill.sources.copies import compression_of, count_traffic, libraries_of, open_lines, open_table
 from corpusmill.sources.parts import indexed_source, lines_before, shard_sources
 from corpusmill.sources.stages.download import local_copies
 from corpusmill.sources.stages.index import final_stage, text_flow
@@ -36,7 +36,7 @@ with lazily:
 
     from corpusmill.dedup import annotations as dedup_annotations
     from corpusmill.dedup import writeback, writeback_parquet
-    from corpusmill.documents import compression, parquet, text_shard
+    from corpusmill.documents import compression, reading, text_shard
     from corpusmill.engine import recounting
 
 
@@ -61,11 +61,11 @@ def _identity(build: Build, shard: str) -> Settings:
     dedup, wanted = build.config.dedup, build.config.decontamination
     assert dedup.mode != "none"
     annotating, with_hits = dedup.mode == "annotate", annotates_hits(build)
-    tables = any(file.name.endswith(PARQUET) for file in build.plan.shards[int(shard)])
+    libraries = libraries_of(file.name for file in build.plan.shards[int(shard)])
     return Settings(
         mode=dedup.mode,
         text_field=build.config.source.text_field,
-        libraries=versions_of("zstandard", "zlib", "orjson", "msgspec", *(["pyarrow"] if tables else [])),
+        libraries=versions_of("zstandard", "zlib", "orjson", "msgspec", *libraries),
         annotate_key=dedup.annotate_key if annotating else UNSET,
         replace_existing=dedup.replace_existing if annotating else UNSET,
         drop_empty=UNSET if annotating else dedup.drop_empty,
@@ -100,18 +100,17 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
             "indexed": indexed,
             "ranges": ranges[first:last],
             "options": options,
-            "annotations": _annotations(settings, hits, indexed.first_document, table=copy.is_parquet),
+            "annotations": _annotations(settings, hits, indexed.first_document, table=copy.is_table),
             "unit": int(inputs.unit),
         }
         with path.open("xb") as file:
-            if copy.is_parquet:
-                row_groups = copy.file.part.row_groups if copy.file.part else None
+            if copy.is_table:
                 with open_table(copy) as table:
-                    counts = writeback_parquet.write_back_table(table, file, row_groups=row_groups, **edit)
+                    counts = writeback_parquet.write_back_table(table, file, row_groups=copy.row_groups, **edit)
             else:
                 with (
                     open_lines(copy) as lines,
-                    compression.open_compressed(file, compression.compression_of(copy.name)) as sink,
+                    compression.open_compressed(file, compression_of(copy)) as sink,
                 ):
                     counts = writeback.write_back_file(lines, sink, **edit)
         for field in fields(counts):
@@ -183,9 +182,9 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
 def _number_of_lines(path: Path) -> int:
     """Lines of a file, decompressed; the last one needs no newline."""
-    if path.name.endswith(PARQUET):
+    if compression.is_table(path.name):
         with path.open("rb") as table:
-            return int(parquet.open_parquet(table, str(path)).metadata.num_rows)
+            return reading.count_rows(table, str(path))
     lines, last = 0, b"\n"
     with path.open("rb") as raw, compression.open_decompressed(raw, str(path)) as stream:
         while block := stream.read(recounting.BLOCK):

@@ -24,6 +24,7 @@ from corpusmill.tokens.tokenizer import Tokenizer
 with lazily:
     from corpusmill.builds import overlap
     from corpusmill.config import dataset
+    from corpusmill.documents import batch as batch_module
     from corpusmill.documents import quarantine as documents_quarantine
     from corpusmill.documents import sequences
     from corpusmill.sources import copies
@@ -55,7 +56,9 @@ class RejectedLines:
         name: a run replaces the rejected lines of an earlier run, and nothing else.
         """
         overlap.require_no_overlap(
-            [dataset.absolute_here(path) for path in inputs], [(option, str(self.path.absolute()))], files=True
+            [dataset.absolute_here(path) for path in inputs if path != "-"],
+            [(option, str(self.path.absolute()))],
+            files=True,
         )
         if not self.path.exists():
             return
@@ -85,14 +88,15 @@ class RejectedLines:
                 self.lines += documents + documents_quarantine.append_rejections(quarantine, batch)
 
             yield add
-        lost = self.reasons.total()
+        lost = batch_module.malformed(self.reasons)
         if lost > self.max_share * self.lines:
             raise RejectedDocumentsError(
                 f"documents.too_many_malformed: {lost:,} of {self.lines:,} lines are malformed",
                 where=self.path,
                 expected=f"at most {self.max_share:.4%}",
                 got=self.render(),
-                next_step="fix the source, or allow more with --max-rejected-share if you accept losing these lines",
+                next_step=documents_quarantine.advice_on(self.path)
+                or "fix the source, or allow more with --max-rejected-share if you accept losing these lines",
             )
 
     def render(self) -> str:
@@ -162,9 +166,10 @@ class Source:
             )
 
     def _blocks(self) -> Iterator[NumberedBlock]:
-        for name, lines in copies.each_file(self.inputs, self.endpoint_url):
-            with lines as stream:
-                yield from sequences.numbered_blocks(stream, source=name)
+        others = [self.ranges_key] if self.ranges_key else []
+        for file in copies.each_file(self.inputs, self.endpoint_url):
+            with file.lines(self.keys, others) as stream:
+                yield from sequences.numbered_blocks(stream, source=file.name)
 
 
 def refuse_existing(path: Path) -> None:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from corpusmill.builds.overlap import require_no_overlap
 from corpusmill.config import absolute_here
 from corpusmill.direct.in_order.source import RejectedLines, rejected_beside
 from corpusmill.errors import full_device_explained
-from corpusmill.lazy import lazily
-from corpusmill.sources.copies import each_file
+from corpusmill.sources.copies import STANDARD, InputFile, each_file
 from corpusmill.storage.output_folder import OutputFolder
 from corpusmill.tokens.token_shard import write_token_shard
 from corpusmill.tokens.tokenizer import Tokenizer
-
-with lazily:
-    from corpusmill.documents import jsonl
 
 if TYPE_CHECKING:
     from corpusmill.documents.batch import DocumentBatch
@@ -60,21 +56,20 @@ def tokenize_files(
     RejectedDocumentsError at the end for too many malformed lines.
     """
     place = str(output.absolute())
-    require_no_overlap([absolute_here(path) for path in inputs], [("--output", place)])
+    require_no_overlap([absolute_here(path) for path in inputs if path != STANDARD], [("--output", place)])
     folder = OutputFolder(place, "tokenize")
     files = list(each_file(inputs, endpoint_url))
-    names = [name for name, _ in files]
+    names = [file.name for file in files]
     folder.replace(names, (f"{name}/{part}" for name in names for part in SHARD_FILES))
     rejected = rejected or RejectedLines(rejected_beside(Path(place)))
     rejected.require_own(inputs, "--output")
     with rejected.collect() as set_aside:
-        for name, lines in files:
-            yield _write_shard(lines, name, text_field, set_aside, tokenizer, output / name)
+        for file in files:
+            yield _write_shard(file, text_field, set_aside, tokenizer, output / file.name)
 
 
 def _write_shard(
-    lines: AbstractContextManager[BinaryIO],
-    source: str,
+    file: InputFile,
     text_field: str,
     set_aside: Callable[[DocumentBatch, int], None],
     tokenizer: Tokenizer,
@@ -89,14 +84,13 @@ def _write_shard(
 
     def texts() -> Iterator[list[bytes]]:
         nonlocal documents, text_bytes
-        with lines as stream:
-            for batch in jsonl.read_documents(stream, source=source, text_field=text_field, id_field="id"):
-                set_aside(batch, batch.documents)
-                rejected.update(rejection.reason.value for rejection in batch.rejections)
-                documents += batch.documents
-                contents = batch.texts()
-                text_bytes += sum(map(len, contents))
-                yield contents
+        for batch in file.documents(text_field):
+            set_aside(batch, batch.documents)
+            rejected.update(rejection.reason.value for rejection in batch.rejections)
+            documents += batch.documents
+            contents = batch.texts()
+            text_bytes += sum(map(len, contents))
+            yield contents
 
     next_step = "free space on that device, then run the command again"
     with full_device_explained("tokens.disk_full: no space left for a token shard", where=folder, next_step=next_step):
@@ -104,7 +98,7 @@ def _write_shard(
         try:
             (folder / SUMMARY).unlink(missing_ok=True)
             tokens = write_token_shard(map(tokenizer.encode, texts()), tokenizer, folder)
-            tokenized = TokenizedFile(source, documents, text_bytes, tokens, dict(sorted(rejected.items())))
+            tokenized = TokenizedFile(file.name, documents, text_bytes, tokens, dict(sorted(rejected.items())))
             (folder / SUMMARY).write_text(json.dumps(asdict(tokenized), indent=1, ensure_ascii=False) + "\n")
         except BaseException:
             for name in SHARD_FILES:

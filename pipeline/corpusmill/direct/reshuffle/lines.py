@@ -9,8 +9,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from corpusmill.documents.compression import Compression, compression_of_lines, open_compressed, open_decompressed
+from corpusmill.documents.compression import (
+    SOURCE_ENDINGS,
+    Compression,
+    compression_of_lines,
+    is_table,
+    open_compressed,
+    open_decompressed,
+)
 from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
+from corpusmill.documents.reading import open_lines, standard_input
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
 from corpusmill.export.files import whole_file
 from corpusmill.shuffle.lines import Shuffled, line_batches, shuffle_records
@@ -21,18 +29,18 @@ from corpusmill.storage.locations import file_keys
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 4 << 20
-ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.zstd")
 STANDARD = "-"
 
 
 def shuffle_text(inputs: list[str], output: str, *, seed: int, memory_bytes: int, scratch: Path) -> Shuffled:
     """Write every line of `inputs` once to `output` (`-`: standard output); endings .gz and .zst are (de)compressed.
 
-    Folders are searched recursively for .jsonl files, in order of path. A byte order mark at the start of a file is
+    Folders are searched recursively for files of lines and tables, in order of path; a table's rows are lines of JSON.
+    A byte order mark at the start of a file is
     dropped. The order of the lines is a function of the lines, their order and the seed. Raises SourceError when there
     is no input, ConfigError when the output is one of them.
     """
-    files, others = list_inputs(inputs, ENDINGS)
+    files, others = list_inputs(inputs, SOURCE_ENDINGS)
     if others:
         log.warning("%s", others)
     if output != STANDARD and any(Path(output).resolve() == Path(file).resolve() for file in files if file != STANDARD):
@@ -63,7 +71,7 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> tuple[list[str],
         if path.exists() and not path.is_dir():
             raise not_regular(entry)
         names = list(walk_files(path, special=True))
-        below = sorted(str(path / name) for name in names if name.endswith(endings))
+        below = sorted(str(path / name) for name in names if name.lower().endswith(endings))
         if not below:
             what = "has no file of a kind that can be shuffled" if path.is_dir() else "does not exist"
             raise SourceError(
@@ -74,7 +82,7 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> tuple[list[str],
         if special := [name for name in below if not Path(name).is_file()]:
             raise not_regular(special[0])
         paths += below
-        skipped += [name for name in names if not name.endswith(endings)]
+        skipped += [name for name in names if not name.lower().endswith(endings)]
     first: dict[str, str] = {}
     for name, key in zip(paths, file_keys(paths), strict=True):
         if key in first:
@@ -85,9 +93,14 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> tuple[list[str],
 
 def _blocks(name: str) -> Iterator[bytes]:
     with ExitStack() as stack:
-        raw = sys.stdin.buffer if name == STANDARD else stack.enter_context(Path(name).open("rb"))
-        shown = "standard input" if name == STANDARD else name
-        stream = stack.enter_context(open_decompressed(raw, shown, compression_of_lines(name)))
+        shown, compression = "standard input", Compression.NONE
+        if name == STANDARD:
+            raw, named, compression = stack.enter_context(standard_input(sys.stdin.buffer, shown))
+        else:
+            raw, named, shown = stack.enter_context(Path(name).open("rb")), name, name
+            compression = compression_of_lines(name)
+        opened = open_lines(raw, named) if is_table(named) else open_decompressed(raw, shown, compression)
+        stream = stack.enter_context(opened)
         for number, block in enumerate(read_line_blocks(stream, block_bytes=BLOCK_BYTES)):
             if block.cut:
                 raise CorruptDataError(

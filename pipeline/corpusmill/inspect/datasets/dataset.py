@@ -16,7 +16,7 @@ from corpusmill.upload.stages.description import DATASET, described
 
 with lazily:
     from corpusmill.builds import graph, plan
-    from corpusmill.documents import compression, parquet
+    from corpusmill.documents import arrow, compression, parquet
     from corpusmill.inspect.datasets import records
     from corpusmill.tokens import tokenizer
     from corpusmill.tokens.stages import tokenize
@@ -136,8 +136,12 @@ class Dataset:
 def _documents_of(path: Path, name: str) -> Iterator[dict[str, Any]]:
 
     with path.open("rb") as raw:
-        if path.suffix == ".parquet":
+        if compression.is_parquet(name):
             for batch in parquet.read_batches(parquet.open_parquet(raw, name), name):
+                yield from batch.to_pylist()
+            return
+        if compression.is_table(name):
+            for batch in arrow.ArrowTable(raw, name).batches():
                 yield from batch.to_pylist()
             return
         with compression.open_decompressed(raw, name) as lines:

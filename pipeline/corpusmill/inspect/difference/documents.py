@@ -25,8 +25,7 @@ from corpusmill.dedup.ranges import read_ranges
 from corpusmill.dedup.stages.union import CUT_RANGES, cuts_stage
 from corpusmill.dedup.stages.writeback import FOLDER
 from corpusmill.documents.batch import DocumentBatch
-from corpusmill.documents.compression import open_decompressed
-from corpusmill.documents.jsonl import read_documents
+from corpusmill.documents.reading import read_documents
 from corpusmill.documents.text_shard import open_text_shard
 from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import read_receipt
@@ -37,15 +36,11 @@ from corpusmill.fingerprint import file_digest
 from corpusmill.inspect.datasets.repair import version_store
 from corpusmill.inspect.verify.delivered import read_file
 from corpusmill.kernels.content_kernels import text_hashes
-from corpusmill.lazy import lazily
 from corpusmill.sources.stages.index import final_stage
 from corpusmill.storage import Store, Wanted, fetch, is_local, safe_relative_name
 from corpusmill.tokens.token_shard import open_token_shard
 from corpusmill.upload.stages.description import DATASET, VERSION, VERSION_DIGITS, described, version_of
 from corpusmill.upload.stages.manifest import UNIT
-
-with lazily:
-    from corpusmill.documents import parquet
 
 
 @dataclass(frozen=True)
@@ -193,11 +188,7 @@ def _on_this_machine(version: Version, name: str, sha256: str, folder: Path) -> 
 
 def _batches(path: Path, name: str, text_field: str, id_field: str) -> Iterator[DocumentBatch]:
     with path.open("rb") as raw:
-        if name.endswith(".parquet"):
-            yield from parquet.read_rows(raw, source=name, text_field=text_field, id_field=id_field)
-        else:
-            with open_decompressed(raw, name) as lines:
-                yield from read_documents(lines, source=name, text_field=text_field, id_field=id_field)
+        yield from read_documents(raw, name, text_field=text_field, id_field=id_field)
 
 
 PARTITIONS = 256

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.documents.field_names import field_of, get_field
 from corpusmill.errors import VerificationError
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.base import Wanted
@@ -208,7 +209,7 @@ def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Token
     source = build.config.source
     try:
         record = json.loads(line)
-        text: bytes = record[source.text_field].encode()
+        text: bytes = field_of(record, source.text_field).encode()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise VerificationError(
             "trace.line_not_a_document: an indexed line is not a document",
@@ -219,7 +220,7 @@ def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Token
     if ordinal in shard.text.rewritten:  # a step changed the line's text before it was indexed
         text = shard.text.document_bytes(ordinal)
     first, last = shard.text_span(ordinal)
-    identity = record.get(source.id_field)
+    identity = get_field(record, source.id_field)
     if len(text) != last - first or (isinstance(identity, str) and identity != document.id):
         raise VerificationError(
             "trace.line_changed: a line differs from the document that was indexed from it",

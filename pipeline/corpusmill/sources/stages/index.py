@@ -15,7 +15,7 @@ from corpusmill.kernels import advance
 from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.facts import Flow
-from corpusmill.sources.copies import PARQUET, count_traffic, read_source
+from corpusmill.sources.copies import count_traffic, libraries_of, read_source
 from corpusmill.sources.parts import file_of_part, shard_sources
 from corpusmill.sources.stages.download import local_copies
 from corpusmill.storage import Traffic
@@ -79,11 +79,11 @@ ALLOW_MORE = "raise source.max_rejected_share (--max-rejected-share of a command
 def require_few_rejected(build: Build) -> None:
     """Raise RejectedDocumentsError if more lines of the whole dataset are rejected than the configuration allows."""
     lines, reasons = build.total("index", "lines"), rejected_reasons(build.rollup("index").totals)
-    rejected = sum(reasons.values())
+    rejected = documents_batch.malformed(reasons)
     allowed = build.config.source.max_rejected_share
     if rejected <= allowed * lines:
         return
-    worst = max(build.units("index"), key=lambda shard: _rejected(build.receipt("index", shard)))
+    worst = max(build.units("index"), key=lambda shard: _malformed(build.receipt("index", shard)))
     examples = [f"{file} line {line}: {reason}" for file, line, reason in rejected_examples(build, worst)]
     raise RejectedDocumentsError(
         f"documents.too_many_malformed: {rejected:,} of {lines:,} lines are malformed",
@@ -91,7 +91,7 @@ def require_few_rejected(build: Build) -> None:
         expected=f"at most {allowed:.4%} (source.max_rejected_share)",
         got=f"{rejected / lines:.4%}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())),
         details=(("quarantine", quarantine_of(build, worst)),),
-        next_step=_next_step(build, reasons),
+        next_step=documents_quarantine.advice_on(quarantine_of(build, worst)) or _next_step(build, reasons),
     )
 
 
@@ -117,8 +117,8 @@ def quarantine_of(build: Build, shard: str) -> Path:
     return build.folder(RENAMED if build.has_unit(RENAMED, shard) else "index", shard, QUARANTINE) / QUARANTINE
 
 
-def _rejected(receipt: Receipt) -> int:
-    return sum(rejected_reasons(receipt.counts).values())
+def _malformed(receipt: Receipt) -> int:
+    return documents_batch.malformed(rejected_reasons(receipt.counts))
 
 
 class Settings(Identity, frozen=True, kw_only=True):
@@ -131,8 +131,7 @@ class Settings(Identity, frozen=True, kw_only=True):
 
 def parsing_libraries(files: Iterable[SourceFile]) -> dict[str, str]:
     """The versions of the libraries that read these files."""
-    tables = any(file.name.endswith(PARQUET) for file in files)
-    return versions_of("orjson", "msgspec", *(["pyarrow"] if tables else []))
+    return versions_of("orjson", "msgspec", *libraries_of(file.name for file in files))
 
 
 def _identity(build: Build, shard: str) -> Settings:

@@ -1,0 +1,240 @@
+"""Columns of tables as documents: a row takes the place of a line (pyarrow).
+
+Text is string, large_string, string_view, binary, large_binary, binary_view, or a dictionary of these; an id may be any
+type: strings are kept as they are, other values become JSON. A name with dots reaches into structs, and a column whose
+own name has the dots wins (field_names.py). A row whose text is null or not UTF-8 is rejected, like a malformed line.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.field_names import splits
+from corpusmill.errors import SourceError
+
+ROWS, BATCH_BYTES = 4096, 16 << 20  # limits of a batch: rows, and bytes of text after which it ends
+
+_STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a column of this type can hold texts."""
+    return any(of_kind(value_type(kind)) for of_kind in (*_STRINGS, *_BYTES))
+
+
+def value_type(kind: Any) -> Any:
+    """The type of a column's values: that of a dictionary's."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def place_of(schema: pa.Schema, name: str) -> tuple[str, ...]:
+    """The keys of a field, from its column through structs; () if there is none of that name, or several."""
+    fields = list(schema)
+    return _place([(field.name, field.type) for field in fields], name)
+
+
+def _place(fields: list[tuple[str, Any]], name: str) -> tuple[str, ...]:
+    kinds = [kind for key, kind in fields if key == name]
+    if kinds:
+        return (name,) if len(kinds) == 1 else ()
+    for head, rest in splits(name):
+        for key, kind in fields:
+            if key == head and pa.types.is_struct(kind):
+                inner = [(kind.field(number).name, kind.field(number).type) for number in range(kind.num_fields)]
+                if place := _place(inner, rest):
+                    return (head, *place)
+    return ()
+
+
+def type_at(schema: pa.Schema, place: tuple[str, ...]) -> Any:
+    """The type of a field."""
+    kind = schema.field(place[0]).type
+    for key in place[1:]:
+        kind = kind.field(key).type
+    return kind
+
+
+def text_place(schema: pa.Schema, name: str, text_field: str, *, lists: bool = False) -> tuple[str, ...]:
+    """Where the text is. SourceError, which lists the columns, if it is missing or of another type.
+
+    `lists`: a list of texts is one, too.
+    """
+    place = place_of(schema, text_field)
+    kind = type_at(schema, place) if place else None
+    if lists and kind is not None and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        kind = kind.value_type
+    if kind is None or not is_text(kind):
+        raise SourceError(
+            "parquet.no_text_column: a table has no column of text of that name",
+            where=name,
+            expected=f"a column {text_field} (source.text_field) of string, binary or a dictionary of these",
+            got=", ".join(f"{field.name} {field.type}" for field in schema),
+            next_step="set source.text_field to the column that holds the text",
+        )
+    return place
+
+
+def field_at(table: Any, place: tuple[str, ...]) -> Any:
+    """A column of a table or record batch, or the field of the structs in it; null where a struct is."""
+    column = table.column(place[0])
+    for key in place[1:]:
+        column = pc.struct_field(column, key)
+    return column
+
+
+def with_field(table: pa.Table, place: tuple[str, ...], values: Any) -> pa.Table:
+    """A table with other values at a place, of the same type."""
+    number = table.schema.get_field_index(place[0])
+    column = table.column(number).combine_chunks()
+    return table.set_column(number, table.schema.field(number), _replaced(column, place[1:], values))
+
+
+def _replaced(column: Any, place: tuple[str, ...], values: Any) -> Any:
+    if not place:
+        return values
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    kind = column.type
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    inner = [column.field(number) for number in range(kind.num_fields)]
+    at = next(number for number, field in enumerate(fields) if field.name == place[0])
+    inner[at] = _replaced(inner[at], place[1:], values)
+    return pa.StructArray.from_arrays(inner, fields=fields, mask=column.is_null())
+
+
+def utf8_values(column: Any) -> list[bytes | None]:
+    """A text column's values as raw bytes, valid UTF-8 or not; None for null."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    values: list[bytes | None] = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+    return values
+
+
+def text_array(values: list[bytes], kind: Any) -> Any:
+    """Texts as an array of the type of a text column."""
+    value = value_type(kind)
+    large = pa.types.is_large_string(value) or pa.types.is_large_binary(value)
+    array = pa.array(values, pa.large_binary() if large else pa.binary()).cast(value)
+    return array.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else array
+
+
+def id_values(column: Any) -> list[bytes]:
+    """Ids as bytes: strings as they are, valid UTF-8 or not, other values as JSON, null as b""."""
+    kind = value_type(column.type)
+    if is_text(kind):
+        return [value or b"" for value in utf8_values(column)]
+    dumped = (None if value is None else json.dumps(value, default=str, ensure_ascii=False) for value in listed(column))
+    return [b"" if value is None else value.encode() for value in dumped]
+
+
+def listed(column: Any) -> list[Any]:
+    """The values as Python objects; an instant that Python cannot have, as its number of units since 1970."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):  # nanoseconds, and years beyond 9999
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return scalar.value if pa.types.is_temporal(scalar.type) else str(scalar)
+
+
+def row_values(batch: Any, place: tuple[str, ...]) -> list[Any]:
+    """The values of a field as Python objects that JSON can hold."""
+    return [plain(value) for value in listed(field_at(batch, place))]
+
+
+def plain(value: Any) -> Any:
+    """A value of a table as JSON has it: bytes as text, else in base64; dates and decimals as text; no NaN."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def rows_as_lines(batches: Iterable[Any], places: dict[str, tuple[str, ...]] | None = None) -> Iterator[bytes]:
+    """The JSON lines of the rows of record batches, a piece for each batch: all columns, or the fields at `places`."""
+    for batch in batches:
+        wanted = {name: (name,) for name in batch.schema.names} if places is None else places
+        columns = [row_values(batch, place) for place in wanted.values()]
+        rows = (dict(zip(wanted, values, strict=True)) for values in zip(*columns, strict=True))
+        yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+
+
+class Rows:
+    """Collects rows into batches of documents."""
+
+    def __init__(self, source: str, text: tuple[str, ...], identity: tuple[str, ...]) -> None:
+        self._source, self._text, self._identity = source, text, identity
+        self._first_row = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._texts: list[bytes | None] = []
+        self._ids: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, batch: Any, more_rows: int = 0) -> Iterator[DocumentBatch]:
+        """Add a record batch; gives a full batch of documents. `more_rows`: how many the next one may have."""
+        values = utf8_values(field_at(batch, self._text))
+        self._texts += values
+        self._ids += id_values(field_at(batch, self._identity)) if self._identity else [b""] * batch.num_rows
+        self._bytes += sum(len(value or b"") for value in values)
+        if self._bytes >= BATCH_BYTES or len(self._texts) + more_rows > ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[DocumentBatch]:
+        """The rows that are left."""
+        if self._texts:
+            yield _documents(self._texts, self._ids, self._source, self._first_row)
+            self._first_row += len(self._texts)
+            self._clear()
+
+
+def _documents(texts: list[bytes | None], identities: list[bytes], source: str, first_row: int) -> DocumentBatch:
+    accepted: list[bytes] = []
+    ids: list[bytes] = []
+    rows: list[int] = []
+    rejections = []
+    for row, (text, identity) in enumerate(zip(texts, identities, strict=True)):
+        reason = _why_rejected(text, identity)
+        if reason is None and text is not None:
+            accepted.append(text)
+            ids.append(identity)
+            rows.append(first_row + row)
+        else:
+            assert reason is not None  # noqa: S101
+            rejections.append(Rejection(reason, first_row + row, text or b""))
+    size = sum(map(len, accepted)) + sum(map(len, ids)) + sum(len(rejection.raw) for rejection in rejections)
+    return batch_of(source, accepted, ids, np.array(rows, np.uint64), size, rejections)
+
+
+def _why_rejected(text: bytes | None, identity: bytes) -> RejectionReason | None:
+    if text is None:
+        return RejectionReason.TEXT_NOT_A_STRING
+    try:
+        text.decode()
+        identity.decode()
+    except UnicodeDecodeError:
+        return RejectionReason.INVALID_UTF8
+    return None

@@ -1,0 +1,203 @@
+"""Every kind of file gives the documents of a plain reader; damage of each kind is said for what it is."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from corpusmill.config.sections import SourceConfig
+from corpusmill.documents import compression
+from corpusmill.engine.plan import SourceFile
+from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.sources.copies import each_file, read_source, streamed_copy
+from corpusmill.storage.listing import list_all
+from tests.documents.every_kind import (
+    COMPRESSORS,
+    arrow_bytes,
+    as_lines,
+    as_table,
+    parquet_bytes,
+    write_corpus,
+)
+from tests.raising import raises
+
+DRAWN = [*range(12), *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.thorough]) for seed in range(12, 212))]
+ROWS = [(f"text {number}", f"d{number}") for number in range(200)]
+FIELDS = ("text", "id")
+
+
+@pytest.mark.parametrize("seed", DRAWN)
+def test_any_corpus_gives_the_documents_of_a_plain_reader(seed: int, tmp_path: Path) -> None:
+    paths, fields, expected = write_corpus(tmp_path, seed)
+    if not expected:
+        return
+    got = {}
+    for file in each_file(paths):
+        assert file.stored is not None
+        batches = list(file.documents(*fields))
+        got[file.stored.location] = [
+            pair for batch in batches for pair in zip(batch.texts(), batch.each_id(), strict=True)
+        ]
+    assert got == expected
+    listed = list_all(paths, compression.SOURCE_ENDINGS, named=tuple(compression.NAMED_ENDINGS)).files
+    source = SourceConfig(paths=paths, text_field=fields[0], id_field=fields[1])
+    planned = {
+        file.location: [
+            pair
+            for batch in read_source(streamed_copy(SourceFile.of(file), None), source)
+            for pair in zip(batch.texts(), batch.each_id(), strict=True)
+        ]
+        for file in listed
+    }
+    assert planned == expected
+
+
+def whole(kind: str) -> tuple[str, bytes]:
+    draw = random.Random(1)
+    if kind == "parquet":
+        return "a.parquet", parquet_bytes(draw, as_table(draw, ROWS, FIELDS))
+    if kind.startswith("arrow"):
+        table = pa.table({"text": [text for text, _ in ROWS], "id": [name for _, name in ROWS]})
+        draw = random.Random(2 if kind == "arrow" else 3)
+        return "a.arrow", arrow_bytes(draw, table)
+    return f"a.jsonl{kind}", COMPRESSORS[kind](as_lines(draw, ROWS, FIELDS))
+
+
+def read(folder: Path, name: str, data: bytes) -> list[bytes]:
+    (folder / name).write_bytes(data)
+    return [
+        text for file in each_file([str(folder / name)]) for batch in file.documents("text") for text in batch.texts()
+    ]
+
+
+KINDS = [*(suffix for suffix in COMPRESSORS if suffix), "parquet", "arrow", "arrow2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_file_that_is_cut_names_the_file_and_what_to_do(kind: str, tmp_path: Path) -> None:
+    name, data = whole(kind)
+    for size in (len(data) - 1, len(data) // 2, 40):
+        with pytest.raises(CorruptDataError) as caught:
+            read(tmp_path, name, data[:size])
+        details = dict(caught.value.details)
+        assert name in str(details["where"])
+        assert details["expected"]
+        assert details["next"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_bytes_behind_the_end_are_refused(kind: str, tmp_path: Path) -> None:
+    name, data = whole(kind)
+    with pytest.raises(CorruptDataError):
+        read(tmp_path, name, data + b'{"text": "behind"}\n')
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet", ".arrow", ".jsonl.lz4"])
+def test_wrong_ending_is_refused_with_the_kind(kind: str, ending: str, tmp_path: Path) -> None:
+    name, data = whole(kind)
+    same = name.endswith(ending) or name.removesuffix("d") == f"a{ending}"
+    if not same:
+        with pytest.raises((SourceError, CorruptDataError)) as caught:
+            read(tmp_path, f"a{ending}", data)
+        assert dict(caught.value.details)["next"]
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESSORS if suffix not in {"", ".lz4"}])
+def test_decompression_bombs_of_every_compression_are_refused(suffix: str, tmp_path: Path) -> None:
+    with raises("source.decompression_bomb", "a.jsonl"):
+        read(tmp_path, f"a.jsonl{suffix}", COMPRESSORS[suffix](bytes(80 << 20)))
+
+
+def test_bomb_of_arrow_is_refused_before_it_is_decompressed(tmp_path: Path) -> None:
+    sink = pa.BufferOutputStream()
+    table = pa.table({"text": ["a" * (80 << 20)]})
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    with raises("source.decompression_bomb", "a.arrow"):
+        read(tmp_path, "a.arrow", sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "documents"),
+    [
+        ("a b.csv", 'text,id\n"one, two\nlines",1\nthree,2\n', ["one, two\nlines", "three"]),
+        ("a.tsv", "text\tid\none\t1\n", ["one"]),
+        ("a.txt", "two\nlines\n", ["two\nlines\n"]),
+        ("wiki_00", "plain text", ["plain text"]),
+        ("a.json", '\ufeff[{"text": "one"}, {"text": "two"}]', ["one", "two"]),
+        ("b.json", '{\n  "text": "one"\n}\n', ["one"]),
+    ],
+)
+def test_refused_text_is_read_after_the_line_that_the_refusal_prints(
+    name: str, data: str, documents: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        read(tmp_path, name, data.encode())
+    line = str(dict(caught.value.details)["next"])
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - what a user would paste
+    (made,) = tmp_path.glob("*.jsonl")
+    assert read(tmp_path, made.name, made.read_bytes()) == [text.encode() for text in documents]
+
+
+def test_folder_of_other_kinds_alone_prints_the_line_that_converts_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\none\n")
+    with raises("source.no_known_files", "csv.DictReader"):
+        list(each_file([str(tmp_path)]))
+
+
+def test_paths_mean_what_they_mean_elsewhere(tmp_path: Path) -> None:
+    for name in (
+        "a.jsonl",
+        "in/b.JSONL",
+        "in/deep/c.ndjson",
+        "in/wiki_00",
+        "RC_2011-01.zst",
+        "d.json",
+        "cache-0a1b.arrow",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        data = b'{"text": "a"}\n'
+        (tmp_path / name).write_bytes(COMPRESSORS[".zst"](data) if name.endswith("zst") else data)
+
+    def names(path: str) -> list[str]:
+        return [file.name for file in each_file([path])]
+
+    everything = ["a.jsonl", "in/b.JSONL", "in/deep/c.ndjson"]
+    assert names(str(tmp_path)) == names(f"{tmp_path}/**") == names(f"file://{tmp_path}") == everything
+    assert names(f"{tmp_path}/*") == ["a.jsonl"]
+    assert names(f"{tmp_path}/**/wiki_*") == ["in/wiki_00"]
+    assert names(f"{tmp_path}/RC_*.zst") == ["RC_2011-01.zst"]
+    assert names(f"{tmp_path}/*.json") == ["d.json"]
+
+
+def test_column_missing_in_one_file_of_many_names_that_file(tmp_path: Path) -> None:
+    for number in range(20):
+        column = "body" if number == 13 else "text"
+        (tmp_path / f"{number:02d}.parquet").write_bytes(parquet_bytes(random.Random(0), pa.table({column: ["a"]})))
+    with raises("parquet.no_text_column", "13.parquet", "body"):
+        for file in each_file([str(tmp_path)]):
+            list(file.documents("text"))
+
+
+def test_key_with_a_dot_wins_where_it_exists(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"a.b": "own", "a": {"b": "inner"}}, {"a": {"b": "inner"}}, {"a": 1}, {"a": {"b": 2}}]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / "a.jsonl").write_bytes(data)
+    (tmp_path / "long.jsonl").write_bytes(data.replace(b"{", b'{"pad": "' + b"x" * 200_000 + b'", ', 1))
+    for name in ("a.jsonl", "long.jsonl"):
+        (file,) = each_file([str(tmp_path / name)])
+        (batch,) = file.documents("a.b")
+        assert batch.texts() == [b"own", b"inner"]
+        assert [rejection.reason.value for rejection in batch.rejections] == ["missing_text", "text_not_a_string"]
+    column = pa.StructArray.from_arrays([pa.array(["inner"])], names=["b"])
+    for table, text in ((pa.table({"a.b": ["own"], "a": column}), b"own"), (pa.table({"a": column}), b"inner")):
+        (tmp_path / "a.parquet").write_bytes(parquet_bytes(random.Random(0), table))
+        (file,) = each_file([str(tmp_path / "a.parquet")])
+        assert [batch.texts() for batch in file.documents("a.b")] == [[text]]
