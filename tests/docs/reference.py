@@ -15,6 +15,7 @@ from corpusmill.config import EXAMPLE, DatasetConfig
 from corpusmill.config.values import Section
 from tests.docs.errors import errors_page
 from tests.docs.example_help import help_by_key
+from tests.docs.kinds import kinds_page
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN_BY = "<!-- python -m tests.docs.reference writes this page -->\n"
@@ -148,7 +149,12 @@ def _markdown(text: str) -> str:
     return "\n".join([*lines, *(["```"] if inside else [])])
 
 
-PAGES = {"configuration.md": configuration_page, "errors.md": errors_page, "formats.md": formats_page}
+PAGES = {
+    "sources.md": kinds_page,
+    "configuration.md": configuration_page,
+    "errors.md": errors_page,
+    "formats.md": formats_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -127,7 +127,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         with problems.kept():
             survey = sources_survey.survey_sources(
                 files,
-                config.source.endpoint_url,
+                config.source.endpoint,
                 most_files=sources_survey.MOST_MEASURED,
                 visit=partial(require_places, config),
             )
@@ -155,7 +155,7 @@ def check_dataset(config: DatasetConfig) -> str:
     tokenizer = ready_tokenizer(config)
     listing, plan = plan_sources(config)
     files = listing.files
-    survey = sources_survey.survey_sources(files, config.source.endpoint_url, visit=partial(require_places, config))
+    survey = sources_survey.survey_sources(files, config.source.endpoint, visit=partial(require_places, config))
     require_fields(config, survey)
     id_field = config.source.id_field
     others = f"\n{plan.others}" if plan.others else ""
@@ -189,7 +189,7 @@ def _missing_embeddings(config: DatasetConfig, tokenizer: Tokenizer) -> str:
 def plan_sources(config: DatasetConfig) -> tuple[Listing, Plan]:
     """The source files of a configuration, and all that its plan says of them and of files beside them."""
     listing = list_dataset(config)
-    plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint_url)
+    plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint)
     plan = replace(
         plan,
         others=listing.others,
@@ -250,7 +250,7 @@ def list_dataset(config: DatasetConfig) -> Listing:
     places = written_places(config)
     require_no_overlap(paths, places)
     listing = list_all(
-        paths, compression.SOURCE_ENDINGS, config.source.endpoint_url, named=tuple(compression.NAMED_ENDINGS)
+        paths, compression.SOURCE_ENDINGS, config.source.endpoint, named=tuple(compression.NAMED_ENDINGS)
     )
     require_none_written(listing.files, places)
     return listing

@@ -163,18 +163,14 @@ def _require_folder(folder: Path) -> None:
 
 def texts_of_sources(config: DatasetConfig, plan: Plan) -> list[int]:
     """About how many bytes of text each planned file and part holds; see text_bytes_of."""
-    return survey.text_bytes_of(plan.files(), config.source.text_field, config.source.endpoint_url)
+    return survey.text_bytes_of(plan.files(), config.source.text_field, config.source.endpoint)
 
 
 def text_of_references(config: DatasetConfig, plan: Plan) -> int:
     """About how many bytes of text the planned references hold; see text_bytes_of."""
     references = zip(config.dedup.against or (), plan.references or (), strict=plan.references is not None)
     return sum(
-        sum(
-            survey.text_bytes_of(
-                planned.files(), reference.text_field or config.source.text_field, reference.endpoint_url
-            )
-        )
+        sum(survey.text_bytes_of(planned.files(), reference.text_field or config.source.text_field, reference.endpoint))
         for reference, planned in references
     )
 

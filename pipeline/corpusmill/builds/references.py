@@ -44,7 +44,7 @@ def plan_references(config: DatasetConfig, sources: list[StoredFile]) -> list[Re
             if real in read:
                 raise _read_twice(file, reference, read[real])
             read[real] = f"dedup.against: {reference.path}"
-        plan = plan_files(files, reference.shard_bytes, reference.endpoint_url)
+        plan = plan_files(files, reference.shard_bytes, reference.endpoint)
         key = fingerprint({"path": absolute(reference.path), "text_field": reference.text_field})[:KEY_DIGITS]
         references.append(Reference(path=reference.path, key=key, shards=plan.shards, version=version))
     return references or None
@@ -58,19 +58,19 @@ def _dataset_folder(reference: ReferenceConfig) -> str:
     folder = str(Path(path).resolve()) if is_local(path) else path
     if not is_hub(folder) and not is_local(folder) and folder.endswith("/latest"):
         folder = folder.removesuffix("/latest")  # a link in a local folder; in a bucket, latest.json names the version
-    store = open_store(folder, endpoint_url=reference.endpoint_url)
+    store = open_store(folder, endpoint_url=reference.endpoint)
     if not VERSION.fullmatch(named_version(folder)) and (is_hub(folder) or store.stat(DATASET) is None):
         if store.stat(DATASET if is_hub(folder) else LATEST) is None:
             return ""
-        latest = latest_version(folder, endpoint_url=reference.endpoint_url)
+        latest = latest_version(folder, endpoint_url=reference.endpoint)
         folder = version_folder(folder, latest) if latest else folder
-        store = open_store(folder, endpoint_url=reference.endpoint_url)
+        store = open_store(folder, endpoint_url=reference.endpoint)
     return "" if store.stat(DATASET) is None else folder
 
 
 def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile], str]:
     """(the delivered documents of a finished dataset, as dataset.json lists them; its version)."""
-    with open_store(folder, endpoint_url=reference.endpoint_url).open(DATASET) as stream:
+    with open_store(folder, endpoint_url=reference.endpoint).open(DATASET) as stream:
         text = stream.read()
     listed = {str(file["name"]): int(file["size_bytes"]) for file in described(text, folder)["files"]}
     documents = {name: size for name, size in listed.items() if name.startswith(f"{DOCUMENTS}/")}
@@ -82,7 +82,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
             got=", ".join(sorted({name.partition("/")[0] for name in listed if "/" in name})) or "no files",
             next_step="build it with dedup.writeback: true, or name its sources",
         )
-    below = open_store(f"{folder}/{DOCUMENTS}", endpoint_url=reference.endpoint_url).iter_files()
+    below = open_store(f"{folder}/{DOCUMENTS}", endpoint_url=reference.endpoint).iter_files()
     files = {f"{DOCUMENTS}/{file.name}": file for file in below}
     stored = {name: file.size_bytes for name, file in files.items()}
     if stored != documents:
@@ -98,7 +98,7 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
 
 
 def _sources(reference: ReferenceConfig) -> list[StoredFile]:
-    return list_sources([absolute(reference.path)], SOURCE_ENDINGS, reference.endpoint_url, named=tuple(NAMED_ENDINGS))
+    return list_sources([absolute(reference.path)], SOURCE_ENDINGS, reference.endpoint, named=tuple(NAMED_ENDINGS))
 
 
 def _require_not_written(config: DatasetConfig, path: str, dataset: str, files: Iterable[StoredFile]) -> None:

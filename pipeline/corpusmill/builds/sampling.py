@@ -83,7 +83,7 @@ def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float
     folder.mkdir(parents=True)
     words = random_words({"estimate": "lines", "seed": seed, "share": share})
     for number, document in enumerate(drawn):
-        copy = copies.streamed_copy(document.file, config.source.endpoint_url)
+        copy = copies.streamed_copy(document.file, config.source.endpoint)
         numbers, sizes, first = [document.numbers], [document.bytes], 0
         with copies.open_as_lines(copy, config.source) as lines, (folder / f"{number:05d}.jsonl").open("wb") as kept:
             for block in read_line_blocks(lines):

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ByteSize, ConfigDict, Field, field_validator, model_validator
 
 from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Section, Threshold
 from corpusmill.errors import InvalidValueError
+from corpusmill.storage.locations import Endpoint
 
 LEAST_MINIMUM_BYTES = 7
 ALL_BUT_ONE = math.nextafter(1, 0)  # the largest share of rows with which one of any number must match
 FORGOTTEN = "forgotten"  # the drop reason of documents on the list of `forget`
 LICENSE = r"^[a-z0-9][a-z0-9.+-]*$"  # as the Hub names them: odc-by, cc-by-4.0, other
 LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"  # ISO 639-1 or 639-3
+
+
+def _endpoint(url: str | None, anonymous: bool | None, requester_pays: bool | None) -> str | None:
+    """The endpoint for storage.open_store."""
+    if not (anonymous or requester_pays):
+        return url
+    if anonymous and requester_pays:
+        raise InvalidValueError(
+            "config.anonymous_pays: anonymous requests have no account that could pay: use only one of anonymous and"
+            " requester_pays"
+        )
+    return Endpoint(url or "", anonymous=bool(anonymous), requester_pays=bool(requester_pays))
 
 
 class SourceConfig(Section):
@@ -27,7 +40,19 @@ class SourceConfig(Section):
     max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     shard_bytes: Bytes = ByteSize(256 << 20)
     endpoint_url: Location | None = None
+    anonymous: bool | None = None
+    requester_pays: bool | None = None
     stream: bool = False
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint, and how requests to it are made, for storage.open_store."""
+        return _endpoint(self.endpoint_url, self.anonymous, self.requester_pays)
+
+    @model_validator(mode="after")
+    def _someone_pays(self) -> Self:
+        _ = self.endpoint
+        return self
 
 
 class ReferenceConfig(Section):
@@ -35,8 +60,20 @@ class ReferenceConfig(Section):
 
     path: Location
     endpoint_url: Location | None = None
+    anonymous: bool | None = None
+    requester_pays: bool | None = None
     text_field: Annotated[str, Field(min_length=1)] | None = None
     shard_bytes: Bytes = ByteSize(256 << 20)
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint, and how requests to it are made, for storage.open_store."""
+        return _endpoint(self.endpoint_url, self.anonymous, self.requester_pays)
+
+    @model_validator(mode="after")
+    def _someone_pays(self) -> Self:
+        _ = self.endpoint
+        return self
 
 
 class DedupConfig(Section):

@@ -1,7 +1,6 @@
 """Text records in, text shards out.
 
-In: source files of JSON lines (``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``, ``.jsonl.zstd``) or parquet (``.parquet``),
-opened by a store.
+In: source files of JSON lines, compressed or not, of parquet or Arrow (docs/sources.md), opened by a store.
 Out: for every shard a folder, the text shard, which every later stage reads instead of the JSON; and a quarantine file
 with each rejected line's reason and exact bytes.
 
@@ -30,8 +29,9 @@ Invariants:
 Price: one pass over the source files, one core; memory is some 75 MB whatever the input, plus about four times the
 longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts and ids plus 33 bytes a document.
 
-Other rooms use `read_documents` (jsonl), `TextShardWriter` and `open_text_shard` (text_shard), `open_decompressed` and
-`open_compressed` (compression), `append_rejections` (quarantine), and `find_value` (json_members: the position of a
-value in a line, so that writeback can replace it and keep every other byte; string_kernels: the position in its JSON
-of a place in a text, and the text of an edited line). orjson and msgspec decide what JSON is.
+Other rooms use `read_documents` and `open_lines` (reading: one reader for every kind of file), `TextShardWriter` and
+`open_text_shard` (text_shard), `open_decompressed` and `open_compressed` (compression), `append_rejections`
+(quarantine), and `find_value` (json_members: the position of a value in a line, so that writeback can replace it and
+keep every other byte; string_kernels: the position in its JSON of a place in a text, and the text of an edited line).
+orjson and msgspec decide what JSON is.
 """

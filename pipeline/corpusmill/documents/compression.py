@@ -136,9 +136,12 @@ def compression_of(name: str, head: bytes = b"") -> Compression:
     return _COMPRESSIONS.get(kind.name, Compression.NONE) if kind else Compression.NONE
 
 
-def compression_of_lines(name: str) -> Compression:
-    """The compression of a file of arbitrary lines: none unless its ending states one."""
-    return SUFFIXES.get(PurePath(name).suffix.lower(), Compression.NONE)
+def compression_of_lines(name: str, head: bytes = b"") -> Compression:
+    """The compression of a file of arbitrary lines: what its ending states, of a name without one what the first bytes
+    `head` show, else none.
+    """
+    suffix = PurePath(name).suffix.lower()
+    return SUFFIXES.get(suffix, Compression.NONE) if suffix else compression_of(name, head)
 
 
 def open_decompressed(

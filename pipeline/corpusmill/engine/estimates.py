@@ -84,4 +84,8 @@ def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) 
 def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
     """The identity of what was estimated: equal for equal settings and source files, on any machine."""
     settings = config.model_dump(mode="json", exclude=UNRELATED)
+    for section in (settings["source"], *(settings["dedup"]["against"] or ())):  # how a store is asked, if it is said
+        for key in ("anonymous", "requester_pays"):
+            if section[key] is None:
+                del section[key]
     return fingerprint({"settings": settings, "files": sorted({(file.location, file.identity) for file in files})})

@@ -83,7 +83,7 @@ class PlacedSettings(Identity, frozen=True, kw_only=True):
 def shard_sources(build: Build, shard: str) -> list[Sources]:
     """The source files of a shard."""
     place_of = partial(file_of_part, build, int(shard))
-    return [Sources(build.plan.shards[int(shard)], build.config.source.endpoint_url, place_of=place_of)]
+    return [Sources(build.plan.shards[int(shard)], build.config.source.endpoint, place_of=place_of)]
 
 
 def indexed_source(sources: Sources, text: TextShard, source: SourceEntry) -> IndexedSource:

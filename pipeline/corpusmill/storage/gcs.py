@@ -21,6 +21,7 @@ from corpusmill.storage.checksums import Checksum, Verifier
 from corpusmill.storage.gcs_client import TIMEOUT_SECONDS, abort_unfinished, open_client, put, send_in_parts
 from corpusmill.storage.locations import (
     StoredFile,
+    asked_as,
     changed_since_planned,
     require_identity,
     safe_relative_name,
@@ -45,14 +46,16 @@ class GcsStore(RemoteStore):
 
     explained = staticmethod(gcs_explained)
 
-    def __init__(self, folder: str, *, traffic: Traffic | None = None) -> None:
+    def __init__(self, folder: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> None:
         super().__init__(folder, traffic)
         bucket, _, prefix = self.folder.removeprefix("gs://").partition("/")
         if not bucket:
             raise SourceError("gcs.no_bucket: no bucket in a GCS location", where=folder, expected="gs://bucket/prefix")
         self.bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self.client = open_client(self.folder)
+        asked = asked_as(endpoint_url)
+        self.client = open_client(self.folder, anonymous=asked.anonymous)
+        self._payer = self.client.project if asked.requester_pays else None
 
     def _page(self, token: str | None) -> tuple[list[StoredFile], str | None]:
         page = self.page({"prefix": self._prefix, **({"pageToken": token} if token else {})})
@@ -84,7 +87,8 @@ class GcsStore(RemoteStore):
         """A response of the JSON API, its body unread: the SDK drops a page's kind and the range that was sent."""
         from google.api_core.exceptions import from_http_response
 
-        address = f"{self.client.api_endpoint}/{path}?{urlencode(query)}"
+        payer = {"userProject": self._payer} if self._payer else {}
+        address = f"{self.client.api_endpoint}/{path}?{urlencode(query | payer)}"
         answer = self.client._http.request("GET", address, headers=headers, stream=True, timeout=TIMEOUT_SECONDS)
         if not answer.ok:
             raise from_http_response(answer)  # type: ignore[no-untyped-call]
@@ -203,7 +207,7 @@ class GcsStore(RemoteStore):
 
     def blob(self, name: str) -> Any:
         """The SDK's handle of an object, which it has not looked up."""
-        return self.client.bucket(self.bucket).blob(self._key(name))
+        return self.client.bucket(self.bucket, user_project=self._payer).blob(self._key(name))
 
     def _new_blob(self, name: str, sha256: str) -> Any:
         blob = self.blob(name)
@@ -236,7 +240,9 @@ class GcsStore(RemoteStore):
 
     def _find(self, name: str) -> Any:
         def look_up() -> Any:
-            blob = self.client.bucket(self.bucket).get_blob(self._key(name), retry=None, timeout=TIMEOUT_SECONDS)
+            blob = self.client.bucket(self.bucket, user_project=self._payer).get_blob(
+                self._key(name), retry=None, timeout=TIMEOUT_SECONDS
+            )
             if blob is not None and (blob.size is None or not blob.generation):
                 raise ValueError("no description of an object")
             _ = _checksums(blob) if blob is not None else ()  # a malformed one is this request's error

@@ -35,15 +35,17 @@ KEY = "CORPUSMILL_GOOGLE_KEY"
 TIMEOUT_SECONDS = 60
 
 
-def open_client(where: str) -> Any:
+def open_client(where: str, *, anonymous: bool = False) -> Any:
     """A client for the location `where`. PermanentError if there are no credentials, or malformed ones."""
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
     with gcs_explained("open", where):
         if os.environ.get("STORAGE_EMULATOR_HOST"):
-            anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
-            return storage.Client(credentials=anonymous, project="emulator")
+            nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
+            return storage.Client(credentials=nobody, project="emulator")
+        if anonymous:
+            return storage.Client.create_anonymous_client()
         key = os.environ.get(KEY)
         return _with_key(key) if key else storage.Client()
 

@@ -153,6 +153,26 @@ def without_file_scheme(location: str) -> str:
     return path.removeprefix("localhost")
 
 
+class Endpoint(str):
+    """The URL of a store's endpoint, "" for the usual one, and how requests to it are made.
+
+    `anonymous`: without credentials, unsigned. `requester_pays`: whoever asks pays for the answer.
+    """
+
+    anonymous: bool
+    requester_pays: bool
+
+    def __new__(cls, url: str, *, anonymous: bool = False, requester_pays: bool = False) -> Endpoint:
+        made = super().__new__(cls, url)
+        made.anonymous, made.requester_pays = anonymous, requester_pays
+        return made
+
+
+def asked_as(endpoint_url: str | None) -> Endpoint:
+    """How requests to an endpoint are made: signed and free of charge unless it says otherwise."""
+    return endpoint_url if isinstance(endpoint_url, Endpoint) else Endpoint(endpoint_url or "")
+
+
 def is_hub(location: str) -> bool:
     """Whether a location is a Hub repository or a file in one."""
     return location.startswith("hf://")

@@ -18,6 +18,7 @@ whatever its cause; the price is twice the bytes on the wire.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +26,15 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from itertools import zip_longest
 from time import sleep
 from typing import Any, TypeVar
 
 from corpusmill.errors import ConfigError, StoreUnavailableError, VerificationError
 from corpusmill.storage.locations import StoredFile
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -163,6 +167,8 @@ def retried(
         except StoreUnavailableError as error:
             if error.given_up:
                 raise
+            if not attempt:
+                _tell_of_waiting("/".join(where.split("/")[:3]), str(dict(error.details).get("got", "no answer")))
             pause = max(policy.pause_seconds(where, attempt), min(error.wait_seconds, LONGEST_ASKED_SECONDS))
             if attempt + 1 == policy.attempts or paused + pause > policy.budget_seconds:
                 tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
@@ -175,6 +181,12 @@ def retried(
         paused += pause
         sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+@cache
+def _tell_of_waiting(store: str, got: str) -> None:
+    """Say once per process that a store does not answer, since all attempts can take minutes."""
+    log.warning("%s does not answer as it should (%s); trying again", store, got)
 
 
 ReadRange = Callable[[int, int], bytes]

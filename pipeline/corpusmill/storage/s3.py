@@ -19,6 +19,7 @@ from corpusmill.storage import s3_multipart
 from corpusmill.storage.checksums import Checksum, etag_value
 from corpusmill.storage.locations import (
     StoredFile,
+    asked_as,
     changed_since_planned,
     is_open_to_others,
     require_identity,
@@ -37,7 +38,7 @@ from corpusmill.storage.sdk_errors import ABSENT, DIGEST_KEY, is_absent, recorde
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS, READ_SECONDS = 10, 60
+CONNECT_SECONDS, READ_SECONDS = 3, 60
 CONNECTIONS = 16  # more than the threads of any transfer
 
 
@@ -274,6 +275,7 @@ def _service_models() -> Any:
 def _client(endpoint_url: str | None) -> Any:
     import boto3
     import botocore.session
+    from botocore import UNSIGNED
     from botocore.config import Config
 
     config = Config(
@@ -283,14 +285,23 @@ def _client(endpoint_url: str | None) -> Any:
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
         max_pool_connections=CONNECTIONS,
+        **({"signature_version": UNSIGNED} if asked_as(endpoint_url).anonymous else {}),
     )
     with s3_explained("open", endpoint_url or "s3://"):
         session = botocore.session.Session()
         session.register_component("data_loader", _service_models())
-        client = boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url, config=config)
+        client = boto3.Session(botocore_session=session).client("s3", endpoint_url=endpoint_url or None, config=config)
+    if asked_as(endpoint_url).requester_pays:
+        client.meta.events.register("provide-client-params.s3", _pay)
     if is_open_to_others(client.meta.endpoint_url):
         _warn_of_plain_http(client.meta.endpoint_url)
     return client
+
+
+def _pay(params: dict[str, Any], model: Any, **_: Any) -> None:
+    """Have the requester pay for each request that can say so."""
+    if "RequestPayer" in model.input_shape.members:
+        params.setdefault("RequestPayer", "requester")
 
 
 @cache

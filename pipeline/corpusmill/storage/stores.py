@@ -78,7 +78,7 @@ def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traff
     if location.startswith("s3://"):
         return S3Store(location, endpoint_url=endpoint_url, traffic=traffic)
     if location.startswith("gs://"):
-        return gcs.GcsStore(location, traffic=traffic)
+        return gcs.GcsStore(location, endpoint_url=endpoint_url, traffic=traffic)
     if is_hub(location):
         return HubStore(location, traffic=traffic)
     if "://" in location:

@@ -101,7 +101,7 @@ def _opened(file: BufferedReader, name: str) -> BinaryIO:
         case Compression.ZSTD:
             opened = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
         case Compression.BZIP2:
-            opened = bz2.BZ2File(file)  # noqa: SIM115
+            opened = bz2.BZ2File(file)
         case Compression.XZ:
             opened = lzma.LZMAFile(file)  # noqa: SIM115
         case Compression.LZ4:

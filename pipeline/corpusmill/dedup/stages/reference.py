@@ -138,7 +138,7 @@ def _identity(build: Build, unit: str) -> Settings:
 
 def _sources(build: Build, unit: str) -> list[Sources]:
     wanted, _, files = of_unit(build, unit)
-    return [Sources(files, wanted.endpoint_url)]
+    return [Sources(files, wanted.endpoint)]
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from corpusmill.documents.compression import (
     SOURCE_ENDINGS,
@@ -17,6 +17,7 @@ from corpusmill.documents.compression import (
     open_compressed,
     open_decompressed,
 )
+from corpusmill.documents.kinds import HEAD_BYTES
 from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 from corpusmill.documents.reading import open_lines, standard_input
 from corpusmill.errors import ConfigError, CorruptDataError, SourceError
@@ -97,8 +98,9 @@ def _blocks(name: str) -> Iterator[bytes]:
         if name == STANDARD:
             raw, named, compression = stack.enter_context(standard_input(sys.stdin.buffer, shown))
         else:
-            raw, named, shown = stack.enter_context(Path(name).open("rb")), name, name
-            compression = compression_of_lines(name)
+            file = stack.enter_context(Path(name).open("rb"))
+            raw, named, shown = cast(BinaryIO, file), name, name
+            compression = compression_of_lines(name, file.peek(HEAD_BYTES)[:HEAD_BYTES])
         opened = open_lines(raw, named) if is_table(named) else open_decompressed(raw, shown, compression)
         stream = stack.enter_context(opened)
         for number, block in enumerate(read_line_blocks(stream, block_bytes=BLOCK_BYTES)):
