@@ -34,6 +34,7 @@ WITNESSED_LIBRARIES = (
     "orjson",
     "msgspec",
     "zstandard",
+    "lz4",
     "deflate",
     "humanize",
     "pyarrow",
