@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_vie
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
+@lru_cache
 def is_text(kind: Any) -> bool:
     """Whether a column of this type can hold texts."""
     return any(of_kind(value_type(kind)) for of_kind in (*_STRINGS, *_BYTES))
@@ -114,25 +116,29 @@ def _replaced(column: Any, place: tuple[str, ...], values: Any) -> Any:
 
 def utf8_values(column: Any) -> list[bytes | None]:
     """A text column's values as raw bytes, valid UTF-8 or not; None for null."""
-    if pa.types.is_dictionary(column.type):
+    if isinstance(column.type, pa.DictionaryType):
         column = column.dictionary_decode()
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    values: list[bytes | None] = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+    values: list[bytes | None] = column.cast(_bytes_of(column.type)).to_pylist()
     return values
+
+
+@lru_cache
+def _bytes_of(kind: Any) -> Any:
+    """The type of the bytes of a type of texts."""
+    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return pa.large_binary() if large else pa.binary()
 
 
 def text_array(values: list[bytes], kind: Any) -> Any:
     """Texts as an array of the type of a text column."""
     value = value_type(kind)
-    large = pa.types.is_large_string(value) or pa.types.is_large_binary(value)
-    array = pa.array(values, pa.large_binary() if large else pa.binary()).cast(value)
+    array = pa.array(values, _bytes_of(value)).cast(value)
     return array.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else array
 
 
 def id_values(column: Any) -> list[bytes]:
     """Ids as bytes: strings as they are, valid UTF-8 or not, other values as JSON, null as b""."""
-    kind = value_type(column.type)
-    if is_text(kind):
+    if is_text(column.type):
         return [value or b"" for value in utf8_values(column)]
     dumped = (None if value is None else json.dumps(value, default=str, ensure_ascii=False) for value in listed(column))
     return [b"" if value is None else value.encode() for value in dumped]
