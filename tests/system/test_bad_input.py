@@ -109,7 +109,7 @@ def test_cli_config_check_text_field_that_no_line_has_names_the_keys(tmp_path, m
 
 
 def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, monkeypatch, capsys) -> None:
-    """A folder's .json, .ndjson, .jsonl.xz or .txt was skipped without a word."""
+    """A folder's .json, .csv or .txt was skipped without a word."""
     write_corpus(tmp_path / "corpus", documents=8)
     config = config_file(tmp_path)
 
@@ -122,9 +122,9 @@ def test_cli_files_of_other_kinds_are_named_by_check_plan_and_report(tmp_path, m
     without = run("build", str(config), "--workers", "1")
     assert "skipped" not in without
     version = json.loads((tmp_path / "outputs/tiny/latest.json").read_text())
-    for name in ("b.json", "c.ndjson", "d.txt", "e.jsonl.xz", "_SUCCESS", ".x.swp"):
+    for name in ("b.json", "c.csv", "d.txt", "e.jsonl.7z", "_SUCCESS", ".x.swp"):
         (tmp_path / "corpus" / name).write_text("{}\n")
-    printed = "4 files of other kinds skipped: b.json, c.ndjson, d.txt, ..."
+    printed = "4 files of other kinds skipped: b.json, c.csv, d.txt, ..."
     assert printed in run("config", "check", str(config))
     plan = run("plan", str(config))
     assert printed in plan
