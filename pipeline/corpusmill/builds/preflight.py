@@ -66,11 +66,12 @@ class Problems:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep the block's error."""
+        """Keep the block's error, unless an earlier check met the same one."""
         try:
             yield
         except CorpusmillError as error:
-            self.errors.append(error)
+            if str(error) not in map(str, self.errors):
+                self.errors.append(error)
 
     def raise_all(self) -> None:
         """Raise a single error unchanged; raise several as one error that lists them, transient if all of them are."""

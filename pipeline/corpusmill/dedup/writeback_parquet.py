@@ -70,7 +70,7 @@ def write_back_table(
             low, high = np.searchsorted(rows, [first_row, first_row + table.num_rows]).tolist()
             kept = table.take(rows[low:high] - first_row)
             first_row += table.num_rows
-            texts = [text or b"" for text in utf8_values(field_at(kept.combine_chunks(), place))]
+            texts = [text or b"" for text in utf8_values(field_at(kept, place))]
             parts = text_parts(texts)
             _require_unchanged(parts, indexed, low)
             rewritten = indexed.rewritten[slice(*np.searchsorted(indexed.rewritten, [low, high]))]

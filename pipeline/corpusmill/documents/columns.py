@@ -89,6 +89,8 @@ def text_place(schema: pa.Schema, name: str, text_field: str, *, lists: bool = F
 def field_at(table: Any, place: tuple[str, ...]) -> Any:
     """A column of a table or record batch, or the field of the structs in it; null where a struct is."""
     column = table.column(place[0])
+    if isinstance(column, pa.ChunkedArray):  # of a table
+        column = column.combine_chunks()
     for key in place[1:]:
         column = pc.struct_field(column, key)
     return column
