@@ -21,6 +21,8 @@ from tests.search.vocabularies import special_tokens
 CHANGES_NO_BYTE = {
     "name": "names folders and files; one name is enough",
     "source.endpoint_url": "where a store answers",
+    "source.anonymous": "how a store is asked",
+    "source.requester_pays": "how a store is asked",
     "source.max_rejected_share": "only whether a build fails; the sources have malformed lines, so all may be rejected",
     "source.stream": "whether a store is read twice",
     "tokenizer.name": "a label in dataset.json; tokenizer.file is the vocabulary",

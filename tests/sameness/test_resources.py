@@ -34,6 +34,8 @@ NOT_VARIED = {
     "name": "part of every file's name",
     "destinations": "exp_data.json holds the address",
     "source.endpoint_url": "tests/system/test_remote_builds.py builds from stores",
+    "source.anonymous": "of stores alone: tests/system/test_every_kind.py",
+    "source.requester_pays": "of stores alone: tests/system/test_every_kind.py",
     "source.stream": "of stores alone: tests/system/test_remote_builds.py",
     "tokenizer.name": "a label in dataset.json",
     "tokenizer.revision": "of a hub's tokenizer",
