@@ -67,7 +67,6 @@ def test_megatron_lists_are_sequences_of_one_document_and_sentences_name_their_l
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("", "blank_line"),
         ('{"text": "broken', "broken_json"),
         ('{"other": 1}', "missing_text"),
         ('{"text": ["a", 5]}', "text_not_a_string"),
