@@ -58,21 +58,21 @@ def test_compressed_file_named_as_text_stops_every_command(command: str, compres
     assert not Path("out").is_file()
 
 
-def test_compressed_standard_input_is_not_shuffled_as_lines() -> None:
-    done = CliRunner().invoke(app, ["shuffle-text", "-"], input=gzip.compress(lines_of(make_documents(9))))
-    assert isinstance(done.exception, SourceError), done.output
-    assert dict(done.exception.details)["where"] == "standard input"
-    assert done.stdout == ""
+def test_compressed_standard_input_is_shuffled_as_the_lines_in_it() -> None:
+    lines = lines_of(make_documents(9))
+    done = CliRunner().invoke(app, ["shuffle-text", "-"], input=gzip.compress(lines))
+    assert done.exit_code == 0, done.output
+    assert sorted(done.stdout_bytes.splitlines()) == sorted(lines.splitlines())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_files_of_other_kinds_in_a_folder_are_counted_and_named_by_every_command(
     command: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("data/b.json", "data/more/c.csv", "data/d.jsonl.xz", "data/e.txt", "data/_SUCCESS"):
+    for name in ("data/b.json", "data/more/c.csv", "data/d.jsonl.7z", "data/e.txt", "data/_SUCCESS"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("{}")
     done = CliRunner().invoke(app, COMMANDS[command])
     assert done.exit_code == 0, done.output
     told = done.output + caplog.text
-    assert told.count("4 files of other kinds skipped: b.json, d.jsonl.xz, e.txt, ...") == 1
+    assert told.count("4 files of other kinds skipped: b.json, d.jsonl.7z, e.txt, ...") == 1
