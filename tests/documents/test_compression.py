@@ -230,6 +230,15 @@ def test_wrong_format_for_the_ending_says_where_and_what_next(name: str) -> None
     assert "download the file again" in message
 
 
+@pytest.mark.parametrize("name", COMPRESSED_NAMES)
+@pytest.mark.parametrize("size", [1, 5000, 200_000])
+def test_file_of_zero_bytes_in_place_of_its_content_is_refused(name: str, size: int) -> None:
+    with raises("source.not_decompressable source.truncated"):
+        decompressed(bytes(size), name)
+    with raises("source.not_decompressable"):
+        decompressed(bytes(512) + compressed(TEXT, name), name)
+
+
 def test_what_comes_before_the_damage_is_handed_on() -> None:
     stream = open_decompressed(io.BytesIO(zstd_frame(TEXT) + b"garbage"), "x.jsonl.zst")
     assert stream.read(len(TEXT)) == TEXT

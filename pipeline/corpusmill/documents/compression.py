@@ -4,7 +4,7 @@
     ... .gz                     gzip, any number of members (RFC 1952), zero padding after the last one allowed
     ... .zst, .zstd             Zstandard, any number of frames, skippable ones included (RFC 8878)
     ... .xz, .bz2, .lz4         any number of xz streams, bzip2 streams or lz4 frames
-    name.parquet, name.arrow    tables (tables.py)
+    name.parquet, name.arrow    tables (parquet.py, arrow.py)
 
 The case of an ending does not count. Only a path that names them has these files read, since in a folder they
 may be anything: `.json` in place of `.jsonl`; a compression alone, as `RC_2011-01.zst`; and no known ending, as
@@ -153,7 +153,7 @@ def open_decompressed(
     `compression` does, and messages show it. `from_start`: `raw` begins where the file does, so its first bytes show
     its kind; otherwise it begins at `first_byte`, which messages count from. While reading, raises SourceError for a
     file of another kind (kinds.py), and CorruptDataError for a damaged or truncated stream, after the bytes before the
-    damage. A flipped byte in a Zstandard file without checksums goes unnoticed.
+    damage. A flipped byte in a Zstandard or lz4 file without checksums can go unnoticed.
     """
     if from_start:
         return cast("BinaryIO", PieceStream(_pieces_of_kind(raw, name, compression)))

@@ -121,9 +121,10 @@ def _member_pieces(
 ) -> Iterator[bytes]:
     """The decompressed bytes of every member; `member` makes a decompressor of the interface of bz2's.
 
-    Zero bytes between members are allowed if there is `padding`. Raises CorruptDataError.
+    Zero bytes behind a member are allowed if there is `padding`. Raises CorruptDataError.
     """
     decompressor = None
+    behind_member = first_byte > 0
     compressed_bytes = decompressed_bytes = 0
     unread = b""
     while True:
@@ -133,7 +134,7 @@ def _member_pieces(
             if not feed:
                 break
         if decompressor is None:
-            start = feed.lstrip(b"\0") if padding else feed
+            start = feed.lstrip(b"\0") if padding and behind_member else feed
             compressed_bytes += len(feed) - len(start)
             feed = start
             if not feed:
@@ -149,7 +150,7 @@ def _member_pieces(
             raise _corrupt(where, *unit, error) from error
         compressed_bytes += len(feed)
         if decompressor.eof:
-            unread, decompressor = decompressor.unused_data or b"", None
+            unread, decompressor, behind_member = decompressor.unused_data or b"", None, True
             compressed_bytes -= len(unread)
         decompressed_bytes += len(piece)
         require_plausible(name, compressed_bytes, decompressed_bytes)
@@ -194,7 +195,8 @@ def require_plausible(name: str, compressed_bytes: int, decompressed_bytes: int)
             where=name,
             expected=f"at most {LARGEST_RATIO:,} bytes of text from every compressed byte",
             got=f"{decompressed_bytes:,} bytes from {compressed_bytes:,}",
-            next_step="inspect its beginning with zstdcat or zcat; if it is valid text, store it uncompressed",
+            next_step="inspect its beginning with zcat, zstdcat, xzcat, bzcat or lz4cat; if it is valid text, store it"
+            " uncompressed",
         )
 
 
