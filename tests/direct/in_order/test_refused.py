@@ -53,6 +53,13 @@ def test_in_order_foreign_file_of_the_quarantines_name_is_refused_and_kept(tmp_p
     write(source, tmp_path / "x", tokenizer)  # its own of the run before is replaced
 
 
+def test_megatron_several_keys_of_standard_input_are_refused_before_any_output(tmp_path, tokenizer) -> None:
+    source = Source(["-"], ("text", "title"), tmp_path / "rejected.jsonl")
+    with raises("in_order.several_keys_of_standard_input", "text, title"):
+        write_megatron(source, tmp_path / "out" / "x", tokenizer)
+    assert not list(tmp_path.iterdir())
+
+
 def test_nanoset_above_the_rejected_share_no_file_gets_its_name(tmp_path, tokenizer) -> None:
     path = write_lines(tmp_path / "in" / "a.jsonl", [*({"text": f"some words {i}"} for i in range(50)), "{"])
     with raises("documents.too_many_malformed"):

@@ -22,9 +22,11 @@ from corpusmill.direct.in_order.source import (
     refuse_existing,
     require_tokens,
 )
+from corpusmill.errors import ConfigError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.files import whole_file, whole_files
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
+from corpusmill.sources.copies import STANDARD
 from corpusmill.tokens.tokenizer import Tokenizer
 
 
@@ -41,8 +43,17 @@ def write_megatron(
 ) -> list[Written]:
     """Write a pair for every key of the source. ConfigError if a pair exists: its index cache would be stale.
 
-    SourceError if a key holds no token: no reader can open an empty pair. Other errors as Source raises them.
+    ConfigError, too, for several keys of standard input, which can be read once. SourceError if a key holds no token:
+    no reader can open an empty pair. Other errors as Source raises them.
     """
+    if len(source.keys) > 1 and STANDARD in source.inputs:
+        raise ConfigError(
+            "in_order.several_keys_of_standard_input: standard input can be read once, and each key reads it anew",
+            where=STANDARD,
+            expected="one key",
+            got=", ".join(source.keys),
+            next_step="save the input as a file, and name that",
+        )
     source.set_aside.require_own(source.inputs, "--output")
     framing = framing_for(tokenizer, eod=eod, bos=bos, empty_documents=empty_documents)
     level = "sentence" if sentences else "document"
