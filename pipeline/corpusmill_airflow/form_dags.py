@@ -92,7 +92,7 @@ def build_dataset(folder: Path, known: Sequence[DatasetConfig], listed: Chain) -
 def reprocess_shard(folder: Path, known: Sequence[DatasetConfig], listed: Chain) -> DAG:
     """The DAG; besides its roots it reads the work folders that configurations of `folder` name.
 
-    `known`: the valid
+    `known`: the valid configurations.
     """
     form = {
         **built_dataset_params(folder),

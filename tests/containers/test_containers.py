@@ -192,8 +192,8 @@ def test_documented_lines_build_a_dataset_with_the_bytes_of_the_command(
 def test_worker_killed_and_redis_restarted_cost_no_byte_and_at_most_as_much_time_again(
     shared: Compose, text: Path, tmp_path: Path
 ) -> None:
-    """However long a build is, a killed worker costs some 20 s besides the work that it loses: 15 without a sign of life,
-    up to 2 until the scheduler looks, 5 before the retry.
+    """However long a build is, a killed worker costs some 20 s besides the work that it loses: 15 without a sign of
+    life, up to 2 until the scheduler looks, 5 before the retry.
     """
     large = shared.folder / "data" / "large.jsonl.zst"
     write_variants(text, large)

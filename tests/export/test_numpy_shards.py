@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.config import FramingConfig
+from corpusmill.export.formats import FORMATS
+from corpusmill.export.formats.base import Readable
 from corpusmill.export.numpy_shards import (
     open_shard,
     shard_header,
@@ -176,3 +179,17 @@ def test_numpy_verify_names_the_byte_of_an_id_beyond_the_vocabulary(tmp_path, dt
     path.write_bytes(put_number(at, layout, 10)(path.read_bytes()))
     with raises("export.id_not_in_vocabulary", "token 3 ", f"byte {at}\n"):
         verify_shard(path, tokens=5, dtype=np.dtype(dtype), vocabulary_size=10)
+
+
+def test_raw_file_of_more_tokens_than_a_header_can_count_opens(tmp_path):
+    with (tmp_path / "train.bin").open("wb") as file:
+        file.truncate(2 * ((1 << 31) + 600))
+    assert len(open_shard(tmp_path / "train.bin", np.dtype("<u2"))) == (1 << 31) + 600
+
+
+def test_raw_file_of_zeros_is_read_as_tokens_and_not_as_a_header(tmp_path):
+    np.zeros(512, "<u2").tofile(tmp_path / "train.bin")
+    assert len(open_shard(tmp_path / "train.bin", np.dtype("<u2"))) == 512
+    about = Readable(FramingConfig(), np.dtype("<u2"))
+    ((tokens, lengths),) = FORMATS["numpy"].blocks(tmp_path / "train.bin", about)
+    assert (len(tokens), lengths.tolist()) == (512, [512])

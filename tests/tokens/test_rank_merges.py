@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.errors import CorpusmillError
 from corpusmill.tokens import rank_merges
 from corpusmill.tokens.ranks import Spelling, pattern_of, read_spelling
 from corpusmill.tokens.references import BYTE_OF_CHARACTER
@@ -72,7 +74,37 @@ def test_json_of_drawn_ranks_gives_tiktokens_ids_or_is_refused(words: list[bytes
         assert engines[1].encode(text, add_special_tokens=False).ids == expected
 
 
-@pytest.mark.parametrize("name", ["cl100k_base", "o200k_base", "r50k_base"])
+@examples(200)
+@given(words=vocabularies(), texts=st.lists(st.text("ab1 \r\n'.\t", max_size=12), min_size=1, max_size=20))
+@pytest.mark.parametrize("pattern", ["cl100k_base", "o200k_base", "p50k_base", "r50k_base", "llama3"])
+def test_engine_of_drawn_ranks_and_any_pattern_gives_tiktokens_ids(
+    pattern: str, words: list[bytes], texts: list[str]
+) -> None:
+    """With tokens of line breaks and other whitespace, which the patterns cut differently at the end of a text."""
+    words = [*words, *(word for word in (b"\r ", b"\n ", b" \n", b"  ", b"\n\n", b"\t ") if word not in words)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "drawn.tiktoken"
+        lines = [base64.b64encode(word) + b" %d\n" % (rank + (rank > 300)) for rank, word in enumerate(words)]
+        path.write_bytes(b"".join(lines))
+        settings = {"pattern": pattern, "special_tokens": (("<|endoftext|>", 9_999),)}
+        tokenizers = [load_tokenizer(str(path), engine=engine, **settings) for engine in ("auto", "tiktoken")]
+    for text in texts:
+        assert len({tuple(tokenizer.encode([text.encode()])[0].tolist()) for tokenizer in tokenizers}) == 1
+
+
+def test_rank_file_with_an_id_far_beyond_its_tokens_stays_with_tiktoken(tmp_path) -> None:
+    """gigatoken makes a table of all ids up to the largest, and ends the process without room for it."""
+    path = tmp_path / "far.tiktoken"
+    ids = [*range(256), 2_147_483_653]
+    path.write_bytes(
+        b"".join(base64.b64encode(word) + b" %d\n" % rank for rank, word in zip(ids, [*BYTES, b"ab"], strict=True))
+    )
+    tokenizer = load_tokenizer(str(path), pattern="o200k_base", special_tokens=(("<|endoftext|>", 300),))
+    assert tokenizer.engine == "tiktoken"
+    assert "largest id" in tokenizer.why_slow
+
+
+@pytest.mark.parametrize("name", ["o200k_base", "r50k_base"])
 def test_json_of_published_ranks_has_the_merge_of_every_token(name: str) -> None:
     content = shared(f"{name}.tiktoken").read_bytes()
     description = rank_merges.json_of_ranks(read_spelling(content), rank_merges.pre_tokenizer_of(pattern_of(name)))
@@ -119,11 +151,13 @@ def test_tokenizer_of_a_model_is_its_published_encoding(name: str, encoding: str
     assert load_tokenizer(name).name == encoding
 
 
-def test_tokenizer_in_a_folder_is_found_before_the_hub_is_asked(tmp_path, monkeypatch) -> None:
+def test_tokenizer_in_a_folder_is_found_by_its_path_and_hides_no_repository(tmp_path, monkeypatch) -> None:
     (tmp_path / "org" / "model").mkdir(parents=True)
     (tmp_path / "org" / "model" / "tokenizer.json").write_bytes(shared("gpt2.tokenizer.json").read_bytes())
     monkeypatch.chdir(tmp_path)
-    assert load_tokenizer("org/model").vocabulary_size == 50_257
+    assert load_tokenizer("./org/model").vocabulary_size == 50_257
+    with pytest.raises(CorpusmillError):  # the hub's, which cannot be reached
+        load_tokenizer("org/model")
 
 
 @pytest.mark.parametrize(

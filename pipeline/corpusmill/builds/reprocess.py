@@ -61,7 +61,7 @@ class DigestChange:
 def ask_for_shard(build: Build, stage: str, shard: str) -> list[tuple[str, str]]:
     """Request what one shard needs again, from a step on, or from a stage; returns what had finished, as (stage, unit).
 
-    Nothing is removed: their outputs stay until they have run (ledger/rerun.py). ConfigError for a step that does
+    Nothing is removed: their outputs stay until they have run (ledger/finished.py). ConfigError for a step that does
     not work on shards, or a shard that is not planned.
     """
     stage = FIRST_STAGES.get(stage, stage)

@@ -24,7 +24,7 @@ ended: it then takes the dataset again, or waits. Its plan must be the claim's, 
 one run would mix the steps of two plans.
 
 The claim keeps two runs from building at once, and garbage collection from removing what a build needs. Correct bytes
-do not depend on it: steps have their own locks, and receipts remain until new ones are written (ledger/rerun.py).
+do not depend on it: steps have their own locks, and receipts remain until new ones are written (ledger/finished.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ them.
     scatter ---> gather ---> export ---> upload                    files: deleted behind the last step that reads them
 
 The step that has just finished checks its inputs and itself; the last of several readers finds all of them settled. A
-running step locks what it reads (ledger/reclaimed.py), all units of a kind at once: contexts are freed while documents
+running step locks what it reads (ledger/finished.py), all units of a kind at once: contexts are freed while documents
 are read. A check that meets the lock leaves a mark, and the next one that does not covers the whole kind.
 """
 

@@ -220,7 +220,7 @@ def open_shard(path: Path, dtype: np.dtype[Any] | None = None) -> TokenArray:
         with path.open("rb") as file:
             header = file.read(HEADED_BYTES)
         tokens = (shard_bytes - HEADED_BYTES) // dtype.itemsize
-        if tokens > 0 and header in {headed_header(layout, tokens, dtype) for layout in MAGIC}:
+        if 0 < tokens < 1 << 31 and header in {headed_header(layout, tokens, dtype) for layout in MAGIC}:
             return mapped(path, dtype.newbyteorder("<"), tokens, HEADED_BYTES)
         return mapped(path, dtype.newbyteorder("<"), shard_bytes // dtype.itemsize)
     with path.open("rb") as file:

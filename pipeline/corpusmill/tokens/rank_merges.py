@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.kernels.compiled import kernel
-from corpusmill.tokens.ranks import LLAMA3_PATTERN, Spelling, pattern_of
+from corpusmill.tokens.ranks import Spelling, pattern_of
 from corpusmill.tokens.references import BYTE_OF_CHARACTER
 
 LONGEST = 1024  # bytes of a token: finding its pair takes time by the square of them
@@ -28,12 +28,14 @@ CHARACTERS = {byte: character for character, byte in BYTE_OF_CHARACTER.items()}
 
 
 def pre_tokenizer_of(expression: str) -> dict[str, Any]:
-    """A tokenizer.json's pre_tokenizer that cuts as the expression of a .tiktoken file does."""
+    """A tokenizer.json's pre_tokenizer that cuts as the expression of a .tiktoken file does.
+
+    gigatoken refuses an expression that it does not know, such as cl100k_base's, which no other one says: `\\s++$` takes
+    all whitespace at the end of a text, line breaks and what is behind them.
+    """
     bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     if expression == pattern_of("r50k_base"):
         return bytes_only | {"use_regex": True}
-    if expression == pattern_of("cl100k_base"):
-        expression = LLAMA3_PATTERN  # which cuts the same, without the possessive quantifiers that only tiktoken reads
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, bytes_only]}
 
@@ -50,6 +52,8 @@ def json_of_ranks(spelling: Spelling, pre_tokenizer: dict[str, Any]) -> dict[str
     ids, starts, lengths = spelling.ids[order], spelling.starts[order], spelling.lengths[order]
     if len(np.unique(ids)) < len(ids):
         return "two of its tokens have one id"
+    if len(ids) and ids[-1] > 4 * len(ids) + (1 << 20):
+        return "its largest id is far above the number of its tokens, which gigatoken has a table of"
     if not len(ids) or lengths.min() < 1 or lengths.max() > LONGEST:
         return f"its tokens are not all of 1 to {LONGEST:,} bytes"
     words = [spelling.text[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]

@@ -110,7 +110,7 @@ def find_vocabulary(
     if name in PATTERNS:
         path, content, expected = _encoding_file(name, file)
         pins = (*pins, (expected, f"tiktoken's {name}"))
-    elif file or Path(name).suffix in {".tiktoken", ".json", ".model"} or Path(name).is_dir():
+    elif file or Path(name).suffix in {".tiktoken", ".json", ".model"} or _is_folder(name):
         path, content = _given(Path(file or name))
     elif Path(name).is_file():
         raise TokenizerError(
@@ -143,6 +143,11 @@ def find_vocabulary(
             )
     kind: Kind = "tokenizer.json" if path.suffix == ".json" else "tiktoken"
     return VocabularyFile(path, kind, digest, content, commit)
+
+
+def _is_folder(name: str) -> bool:
+    """A hub's id is one, whatever folders there are; `./org/model` is a folder."""
+    return Path(name).is_dir() and not HUB_ID.fullmatch(name)
 
 
 def _sha256(path: Path, content: bytes) -> str:

@@ -145,3 +145,30 @@ def test_records_travel_to_another_process_without_their_open_files(dataset) -> 
     assert records[3].tolist() == pickle.loads(pickle.dumps(records))[3].tolist()  # noqa: S301 (our own)
     windows = dataset["nanoset"].windows(7)
     assert windows[3].tolist() == pickle.loads(pickle.dumps(windows))[3].tolist()  # noqa: S301
+
+
+def test_records_of_more_files_than_stay_open_are_all_read(built, dataset, monkeypatch) -> None:
+    monkeypatch.setattr("corpusmill.inspect.datasets.records.MOST_OPEN", 1)
+    for export in ("webdataset", "megatron", "numpy"):
+        assert [ids.tolist() for ids in dataset[export]] == oracle(built[1], export)
+
+
+def test_file_with_fewer_tokens_than_the_description_states_is_refused(built, tmp_path) -> None:
+    shutil.copytree(built[1].resolve(), tmp_path / "copy")
+    about = json.loads((tmp_path / "copy" / "dataset.json").read_text())
+    for file in about["files"]:
+        file.update({"slots": file["slots"] + 1000} if "slots" in file else {})
+    (tmp_path / "copy" / "dataset.json").write_text(json.dumps(about))
+    with raises("dataset.tokens_differ"):
+        open_dataset(tmp_path / "copy")["nanoset"].windows(700)
+
+
+def test_tar_whose_header_is_not_as_written_is_refused(built, tmp_path) -> None:
+    """A size that goes backwards would be read for ever."""
+    shutil.copytree(built[1].resolve(), tmp_path / "copy")
+    path = min((tmp_path / "copy").glob("webdataset/*.tar"))
+    content = bytearray(path.read_bytes())
+    content[124:136] = b"\xff" * 10 + b"\xfe\x00"
+    path.write_bytes(content)
+    with raises("tar.header_differs"):
+        open_dataset(tmp_path / "copy")["webdataset"][0]
