@@ -30,8 +30,8 @@ CHARACTERS = {byte: character for character, byte in BYTE_OF_CHARACTER.items()}
 def pre_tokenizer_of(expression: str) -> dict[str, Any]:
     """A tokenizer.json's pre_tokenizer that cuts as the expression of a .tiktoken file does.
 
-    gigatoken refuses an expression that it does not know, such as cl100k_base's, which no other one says: `\\s++$` takes
-    all whitespace at the end of a text, line breaks and what is behind them.
+    gigatoken refuses an expression that it does not know, such as cl100k_base's. No other says the same: its first part
+    for whitespace takes all of it at the end of a text, line breaks and what is behind them.
     """
     bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     if expression == pattern_of("r50k_base"):
