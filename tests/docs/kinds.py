@@ -28,8 +28,8 @@ ROWS = [{"text": f"text {number}", "id": f"d{number}"} for number in range(3)]
 PAGE = f"""{WRITTEN_BY}# Sources
 
 What commands read. A folder, `data/*` and `data/**` mean the files whose names end as in the first table; the case does
-not count. A file or a pattern may also name others, as in the second table. Files of other kinds are skipped, and
-counted and named. What a file is comes from its first bytes: where they are not what its name says, it is refused.
+not count. A file or a pattern may also name others, as in the second table; a pattern that matches files with an ending
+of these tables takes only those. Files of other kinds are skipped, and counted and named. What a file is comes from its first bytes: where they are not what its name says, it is refused.
 
 The texts are under `text_field`, ids under `id_field`. Dots reach into objects and structs, `meta.lang`; a key that has
 the dots itself wins where it exists. In tables a text is a string, a large or viewed string, binary of any sort, or a

@@ -105,6 +105,27 @@ def test_listing_counts_and_names_files_of_other_kinds(tmp_path) -> None:
     assert (len(both.files), both.others and both.others.count) == (2, 4)  # b.json is a source of the second path
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected", "other"),
+    [
+        ("*.jsonl*", ["a.jsonl", "b.jsonl.gz"], ["a.jsonl.1"]),
+        ("wiki*", ["wiki.jsonl"], ["wikiLICENSE", "wiki_00"]),
+        ("*.json", ["c.json"], []),
+        ("wiki_*", ["wiki_00"], []),
+        ("*.1", ["a.jsonl.1"], []),
+    ],
+)
+def test_listing_pattern_takes_names_without_a_known_ending_only_by_themselves(
+    tmp_path, pattern: str, expected: list[str], other: list[str]
+) -> None:
+    fill(tmp_path, "a.jsonl", "a.jsonl.1", "b.jsonl.gz", "c.json", "wiki.jsonl", "wikiLICENSE", "wiki_00")
+    if pattern == "*.jsonl*":
+        (tmp_path / "wiki.jsonl").unlink()
+    listing = list_all([str(tmp_path / pattern)], ENDINGS, named=(".json", ".gz"))
+    assert [file.name for file in listing.files] == expected
+    assert listing.others == (OtherFiles(len(other), tuple(other)) if other else None)
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//b", "./a", "", "a\x00b", "a/.."])
 def test_name_that_would_leave_its_folder_is_refused(name: str) -> None:
     with raises("source.name_leaves_folder"):

@@ -93,7 +93,8 @@ def list_all(
     files below; a file or an object of exactly that name comes first, and `[[]` means the bracket. The case of an
     ending does not count. An ending of `named` counts only if the path itself ends with it, as in `data/*.json.gz`: a
     .json file in a folder may be anything. If there is a `named`, a path also names files without an ending
-    (`dump/wiki_*`) and with any other ending that it ends with (`data/*.data`): their bytes show what they are.
+    (`dump/wiki_*`) and with any other ending that it ends with (`data/*.data`): their bytes show what they are. Beside
+    files with a known ending those are passed over, as a.jsonl.1 is by `data/*.jsonl*`.
     Links are followed as local.py says. Order: natural order of the name relative to the path's folder, whatever the
     order of the paths. Names are unique and can share one folder, because writeback delivers each file under its name.
     SourceError for other names, for a file that two paths or links lead to, and if a path matches nothing.
@@ -243,18 +244,18 @@ def _names_files(path: str) -> bool:
     return bool(WILDCARDS.sub("", path.rstrip("/").rpartition("/")[2]))
 
 
-def _is_source(name: str, path: str, endings: tuple[str, ...], named: tuple[str, ...]) -> bool:
-    """Whether a file is one that a path asks for, by its name; see `list_all`."""
-    base = name.lower().rpartition("/")[2]
-    if CACHES.fullmatch(base):
+def _states_its_kind(name: str, path: str, endings: tuple[str, ...], named: tuple[str, ...]) -> bool:
+    """Whether a file has an ending that a path asks for; see `list_all`."""
+    base, last = (whole.lower().rpartition("/")[2] for whole in (name, path))
+    stated = any(base.endswith(ending) and last.endswith(ending) for ending in named) and _names_files(path)
+    return not CACHES.fullmatch(base) and (base.endswith(endings) or stated)
+
+
+def _may_be_source(name: str, path: str, named: tuple[str, ...]) -> bool:
+    """Whether a path asks for a file whose bytes alone can show what it is; see `list_all`."""
+    base, last = (whole.lower().rpartition("/")[2] for whole in (name, path))
+    if not named or not _names_files(path) or base.endswith(named) or CACHES.fullmatch(base):
         return False
-    if base.endswith(endings):
-        return True
-    if not named or not _names_files(path):
-        return False
-    last = path.lower().rpartition("/")[2]
-    if base.endswith(named):
-        return any(base.endswith(ending) and last.endswith(ending) for ending in named)
     return NO_ENDING.fullmatch(base) is not None or last.endswith(f".{base.rpartition('.')[2]}")
 
 
@@ -264,17 +265,25 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...], 
 
     Names of other objects are not checked: a bucket may hold names that no file system can.
     """
-    accepted, others = [], []
+    accepted, unstated, others = [], [], []
     for file in files:
         parts = file.name.split("/")
         leaves = not {".", ".."}.isdisjoint(parts)
-        if _is_source(file.name, path, endings, named) and (leaves or not any(part.startswith(".") for part in parts)):
-            safe_relative_name(file.name, where=file.location)
-            if not file.identity:
-                raise not_regular(file.location)
+        visible = leaves or not any(part.startswith(".") for part in parts)
+        if visible and _states_its_kind(file.name, path, endings, named):
             accepted.append(file)
+        elif visible and _may_be_source(file.name, path, named):
+            unstated.append(file)
         elif not _is_hidden(file.name):
             others.append(file)
+    if accepted:
+        others += [file for file in unstated if not _is_hidden(file.name)]
+    else:
+        accepted = unstated
+    for file in accepted:
+        safe_relative_name(file.name, where=file.location)
+        if not file.identity:
+            raise not_regular(file.location)
     if not accepted:
         such = f"{len(others):,} other files, such as {', '.join(file.name for file in others[:OTHERS_NAMED])}"
         convertible = next((found for file in others if (found := conversion_of(file.name))), None)
