@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -144,6 +147,26 @@ def test_refused_text_is_read_after_the_line_that_the_refusal_prints(
     subprocess.run(line, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - what a user would paste
     (made,) = tmp_path.glob("*.jsonl")
     assert read(tmp_path, made.name, made.read_bytes()) == [text.encode() for text in documents]
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_array_on_standard_input_is_refused_with_the_line_that_converts_it(
+    packed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for data in (b'[{"text": "one"}, {"text": "two"}]', b'{\n"text": "one"}'):
+        for as_lines_of_text in (False, True):
+            given = SimpleNamespace(buffer=io.BytesIO(COMPRESSORS[packed](data)))
+            monkeypatch.setattr(sys, "stdin", given)
+            (file,) = each_file(["-"])
+            with raises("source.not_json_lines", "/dev/stdin > stdin.jsonl") as caught:
+                if as_lines_of_text:
+                    with file.lines(["text"]) as stream:
+                        stream.read()
+                else:
+                    list(file.documents("text"))
+    line = str(dict(caught.value.details)["next"])
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True, input=data)  # noqa: S602 - what a user would paste
+    assert (tmp_path / "stdin.jsonl").read_bytes() == b'{"text": "one"}\n'
 
 
 def test_folder_of_other_kinds_alone_prints_the_line_that_converts_them(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from corpusmill.documents.kinds import (
     require_json,
     require_kind,
 )
+from corpusmill.storage.conversions import STANDARD_INPUT
 
 ZSTD_LEVEL, XZ_PRESET = 3, 1
 
@@ -165,7 +166,8 @@ def open_decompressed(
 
 def _pieces_of_kind(raw: BinaryIO, name: str, compression: Compression | None) -> Iterator[bytes]:
     """The pieces; SourceError unless the file is of that compression, and what is compressed in it text."""
-    is_json = compression is None
+    ending = ending_of(name)
+    is_json = compression is None and ending not in ENDINGS
     if compression is None:
         compression = stated_compression(name)
     if compression is not Compression.NONE:
@@ -179,7 +181,7 @@ def _pieces_of_kind(raw: BinaryIO, name: str, compression: Compression | None) -
             start += piece[: HEAD_BYTES - len(start)]
             require_kind(start, name, "lines of text", LINES, within=_KINDS.get(compression, ""))
             if is_json:
-                require_json(start, name, lines_stated=ending_of(name) in ENDINGS)
+                require_json(start, name, text=name != STANDARD_INPUT and not ending.startswith(".json"))
         yield piece
 
 

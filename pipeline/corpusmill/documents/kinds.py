@@ -84,13 +84,15 @@ def require_kind(head: bytes, name: str, wanted: str, accepted: Collection[str |
     )
 
 
-def require_json(head: bytes, name: str, *, lines_stated: bool) -> None:
-    """SourceError, with the line that converts it, for a file that does not begin as JSON lines do.
+def require_json(head: bytes, name: str, *, text: bool) -> None:
+    """SourceError, with the line that converts it, for a file that begins as a JSON array does, or as a JSON object
+    over several lines; with `text`, too, for one that begins as no JSON object does.
 
-    `lines_stated`: its name says that it holds JSON lines, so a first line that is no object is one malformed line.
+    Without it such a beginning is one malformed line.
     """
     mark = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if lines_stated or not mark or (mark.startswith(b"{") and not re.match(rb"\{[ \t\r]*\n", mark)):
+    as_whole = mark.startswith(b"[") or re.match(rb"\{[ \t\r]*\n", mark)
+    if not as_whole and not (text and mark and not mark.startswith(b"{")):
         return
     if found := conversion_of(name, head):
         what, line = found

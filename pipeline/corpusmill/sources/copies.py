@@ -34,6 +34,7 @@ from corpusmill.storage import (
     pieces_checksum,
     require_identity,
 )
+from corpusmill.storage.conversions import STANDARD_INPUT
 from corpusmill.storage.listing import list_all
 
 with lazily:
@@ -207,41 +208,42 @@ class InputFile:
 
     def documents(self, text_field: str, id_field: str = "id") -> Iterator[DocumentBatch]:
         """Its documents; line and row numbers count from 0."""
-        with self._opened() as (stream, name, compressed):
+        with self._opened() as (stream, name):
             fields: dict[str, Any] = {"text_field": text_field, "id_field": id_field}
-            yield from reading.read_documents(stream, name, source=self.name, compression=compressed, **fields)
+            yield from reading.read_documents(stream, name, source=self.name, **fields)
 
     @contextmanager
     def lines(self, texts: Sequence[str], others: Sequence[str] = ()) -> Iterator[BinaryIO]:
         """Its decompressed lines; of a table, each row's columns of texts, and others, as JSON."""
         with (
-            self._opened() as (stream, name, compressed),
-            reading.open_lines(stream, name, texts=texts, others=others, compression=compressed) as lines,
+            self._opened() as (stream, name),
+            reading.open_lines(stream, name, texts=texts, others=others) as lines,
         ):
             yield lines
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[BinaryIO, str, Compression | None]]:
+    def _opened(self) -> Iterator[tuple[BinaryIO, str]]:
+        """(stream, name by which it is read)."""
         if self.stored is None:
-            with reading.standard_input(sys.stdin.buffer, self.name) as given:
-                yield given
+            with reading.standard_input(sys.stdin.buffer, self.name) as (raw, named, _):
+                yield raw, named if compression.is_table(named) else STANDARD_INPUT
             return
         store, name = open_location(self.stored.location, endpoint_url=self.endpoint_url)
         wanted = Wanted(name, self.stored.size_bytes, self.stored.identity)
         if reading.reader_of(self.name) != "parquet":
             with open_once(store, wanted) as raw:
-                yield raw, self.name, None
+                yield raw, self.name
         elif is_local(self.stored.location):
             with store.open(name) as raw:
                 require_identity(self.stored.location, self.stored.identity, store.stat(name))
-                yield raw, self.name, None
+                yield raw, self.name
                 require_identity(self.stored.location, self.stored.identity, store.stat(name))
         else:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "table")
                 fetch(store, wanted, path, Path(folder, "partial"))
                 with path.open("rb") as raw:
-                    yield raw, self.name, None
+                    yield raw, self.name
 
 
 def each_file(inputs: list[str], endpoint_url: str | None = None) -> Iterator[InputFile]:

@@ -7,6 +7,7 @@ import shlex
 from pathlib import PurePath
 
 CSV_ENDINGS = {".csv": ",", ".tsv": "\\t"}
+STANDARD_INPUT = "/dev/stdin"
 PACKED = {".gz", ".zst", ".zstd", ".xz", ".bz2", ".lz4"}
 FROM_CSV = (
     "python3 -c 'import csv, json, sys; csv.field_size_limit(2**31 - 1); [print(json.dumps(row)) for row in"
@@ -45,5 +46,5 @@ def conversion_of(name: str, head: bytes = b"") -> tuple[str, str] | None:
         what, line = "text", FROM_TEXT
     else:
         return None
-    stem = shlex.quote(str(path.with_suffix("")) if ending else name)
+    stem = "stdin" if name == STANDARD_INPUT else shlex.quote(str(path.with_suffix("")) if ending else name)
     return what, line.format(name=shlex.quote(name), stem=stem, delimiter=CSV_ENDINGS.get(ending, ","))
