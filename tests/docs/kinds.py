@@ -29,7 +29,8 @@ PAGE = f"""{WRITTEN_BY}# Sources
 
 What commands read. A folder, `data/*` and `data/**` mean the files whose names end as in the first table; the case does
 not count. A file or a pattern may also name others, as in the second table; a pattern that matches files with an ending
-of these tables takes only those. Files of other kinds are skipped, and counted and named. What a file is comes from its first bytes: where they are not what its name says, it is refused.
+of these tables takes only those. Files of other kinds are skipped, and counted and named. What a file is comes from its
+first bytes: where they are not what its name says, it is refused.
 
 The texts are under `text_field`, ids under `id_field`. Dots reach into objects and structs, `meta.lang`; a key that has
 the dots itself wins where it exists. In tables a text is a string, a large or viewed string, binary of any sort, or a
