@@ -90,6 +90,26 @@ def test_croissant_lists_every_file_with_its_sha256() -> None:
     assert croissant["version"] == "0" * 12
 
 
+@pytest.mark.parametrize(
+    ("name", "loader", "encoding"),
+    [
+        ("a.jsonl", "json", "application/jsonlines"),
+        ("a.NDJSON", "json", "application/jsonlines"),
+        ("a.jsonl.xz", "json", "application/x-xz"),
+        ("a.jsonl.bz2", "json", "application/x-bzip2"),
+        ("a.jsonl.lz4", "json", "application/x-lz4"),
+        ("a.PARQUET", "parquet", "application/vnd.apache.parquet"),
+        ("a.arrow", "arrow", "application/vnd.apache.arrow.file"),
+        ("wiki_00", "json", "application/octet-stream"),
+    ],
+)
+def test_card_loads_documents_of_every_kind_as_what_they_are(name: str, loader: str, encoding: str) -> None:
+    documents = {"name": f"documents/{name}", "size_bytes": 1, "sha256": "c" * 64}
+    texts = card_texts(content(files=[*content()["files"], documents]), FIGURES, "0" * 12)
+    assert f'datasets.load_dataset("{loader}", data_files="documents/**")' in texts[README]
+    assert json.loads(texts[CROISSANT])["distribution"][-1]["encodingFormat"] == encoding
+
+
 @given(text=st.text(), seed=st.none() | st.integers())
 def test_card_figures_come_back_from_croissant_whatever_the_names(text: str, seed: int | None) -> None:
     named = FIGURES.model_copy(update={"source_locations": (text,), "steps": (text,), "shuffle_seed": seed})

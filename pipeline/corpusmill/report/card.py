@@ -52,12 +52,17 @@ CONTEXT = {
 }
 ENCODINGS = {
     ".jsonl": "application/jsonlines",
+    ".ndjson": "application/jsonlines",
     ".json": "application/json",
     ".parquet": "application/vnd.apache.parquet",
+    ".arrow": "application/vnd.apache.arrow.file",
     ".tar": "application/x-tar",
     ".gz": "application/gzip",
     ".zst": "application/zstd",
     ".zstd": "application/zstd",
+    ".xz": "application/x-xz",
+    ".bz2": "application/x-bzip2",
+    ".lz4": "application/x-lz4",
 }
 
 
@@ -265,12 +270,14 @@ def _file_object(file: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "contentUrl": name,
         "contentSize": f"{file['size_bytes']} B",
-        "encodingFormat": ENCODINGS.get(name[name.rfind(".") :], "application/octet-stream"),
+        "encodingFormat": ENCODINGS.get(name[name.rfind(".") :].lower(), "application/octet-stream"),
         "sha256": file["sha256"],
     }
 
 
 HOLD_TOKENS = (".bin", ".ds", ".npy", ".tar")
+LOADERS = {".parquet": "parquet", ".arrow": "arrow"}
+"""Names of `datasets`' loaders by ending; that of all others is json."""
 COUNTED = (("records", "records"), ("slots", "token slots, with special tokens and padding"))
 
 
@@ -279,7 +286,7 @@ def how_to_load(content: dict[str, Any]) -> Iterator[str]:
     names = [str(file["name"]) for file in content["files"]]
     documents = [name for name in names if name.startswith("documents/")]
     if documents:
-        kind = "parquet" if documents[0].endswith(".parquet") else "json"
+        kind = LOADERS.get(documents[0][documents[0].rfind(".") :].lower(), "json")
         yield _section("documents", f'datasets.load_dataset("{kind}", data_files="documents/**")', len(documents), {})
     for kind, held in content["formats"].items():
         first = next(name for name in names if name.startswith(f"{kind}/") and name.endswith(HOLD_TOKENS))
