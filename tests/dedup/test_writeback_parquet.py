@@ -167,3 +167,83 @@ def test_table_whose_other_column_is_damaged_is_refused_by_name() -> None:
             ranges=np.empty((0, 2), np.uint64),
             options=WriteBackOptions("remove", "text"),
         )
+
+
+def arrow_of(tables: list[pa.Table], new: Any = pa.ipc.new_file) -> io.BytesIO:
+    """Each table is a record batch; deltas of dictionaries are allowed."""
+    sink = io.BytesIO()
+    with new(sink, tables[0].schema, options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)) as writer:
+        for table in tables:
+            writer.write_table(table)
+    return io.BytesIO(sink.getvalue())
+
+
+def written_arrow(
+    source: io.BytesIO, texts: list[str], ranges: Ranges, mode: str = "remove", rewritten: dict[int, str] | None = None
+) -> pa.Table:
+    """The Arrow file with `ranges`, relative to each text; `rewritten`: the texts that a step made of some."""
+    data = [(rewritten or {}).get(row, text).encode() for row, text in enumerate(texts)]
+    bounds = np.cumsum([0, *(len(text) + 1 for text in data)])
+    actual = [(int(at) + 1 + a, int(at) + 1 + b) for at, span in zip(bounds, ranges, strict=False) for a, b in span]
+    indexed = replace(
+        indexed_rows(list(range(len(texts))), data),
+        path="web/a.arrow",
+        line_hashes=indexed_rows([*range(len(texts))], [text.encode() for text in texts]).line_hashes,
+        rewritten=np.array(sorted(rewritten or {}), np.int64),
+    )
+    sink = io.BytesIO()
+    write_back_table(
+        source,
+        sink,
+        row_groups=None,
+        indexed=indexed,
+        ranges=np.array(actual, np.uint64).reshape(-1, 2),
+        options=WriteBackOptions(mode, "text"),  # type: ignore[arg-type]
+    )
+    return pa.ipc.open_file(io.BytesIO(sink.getvalue())).read_all()
+
+
+VALUES = [pa.string(), pa.large_string(), pa.binary()]
+TEXTS = ["one abc", "two", "one abc", "three abc", "four", "two"]
+
+
+def batches_with_dictionaries(kind: Any, index: Any, dictionary: list[str]) -> list[pa.Table]:
+    """TEXTS in three record batches; of a plain column and of one that no step touches."""
+    numbers = [dictionary.index(text) for text in TEXTS]
+    values = pa.array([text.encode() for text in dictionary], pa.binary()).cast(kind)
+    column = pa.DictionaryArray.from_arrays(pa.array(numbers, index), values)
+    other = pa.array(["x", "y"] * 3).dictionary_encode()
+    table = pa.table({"text": column, "other": other})
+    return [table.slice(start, 2) for start in (0, 2, 4)]
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_arrow_file_with_a_dictionary_of_texts_keeps_its_type_over_several_batches(kind: Any) -> None:
+    tables = batches_with_dictionaries(kind, pa.int16(), [*dict.fromkeys(TEXTS)])
+    ranges: Ranges = [[], [], [(3, 7)], [(5, 9)], [], [(0, 3)]]
+    written = written_arrow(arrow_of(tables), TEXTS, ranges)
+    plain = [value.decode() for value in written["text"].cast(pa.binary()).to_pylist()]
+    assert plain == ["one abc", "two", "one", "three", "four", ""]
+    assert written.schema == tables[0].schema
+    assert written["other"].to_pylist() == ["x", "y"] * 3
+    annotated = written_arrow(arrow_of(tables), TEXTS, ranges, "annotate")
+    assert annotated["text"].cast(pa.binary()).to_pylist() == [text.encode() for text in TEXTS]
+
+
+def test_arrow_file_whose_dictionary_grows_and_whose_texts_a_step_changed_is_annotated() -> None:
+    first, second, third = batches_with_dictionaries(pa.string(), pa.int32(), [*dict.fromkeys(TEXTS)])
+    grown = pa.array(["x", "y", "z"])
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 2], pa.int32()), grown)
+    tables = [first, second, third.set_column(1, "other", column)]
+    written = written_arrow(arrow_of(tables), TEXTS, [[] for _ in TEXTS], "annotate", rewritten={3: "3", 5: "5"})
+    assert written["text"].to_pylist() == ["one abc", "two", "one abc", "3", "four", "5"]
+    assert written["other"].to_pylist() == ["x", "y", "x", "y", "z", "z"]
+
+
+def test_arrow_file_whose_dictionary_cannot_number_the_texts_that_are_left_is_refused() -> None:
+    texts = [f"{number:03d}" for number in range(120)] * 2
+    column = pa.DictionaryArray.from_arrays(pa.array([*range(120)] * 2, pa.int8()), pa.array(texts[:120]))
+    table = pa.table({"text": column})
+    ranges: Ranges = [*([] for _ in range(120)), *([(0, 1)] for _ in range(120))]
+    with raises("writeback.dictionary_full", "web/a.arrow"):
+        written_arrow(arrow_of([table.slice(0, 120), table.slice(120)]), texts, ranges)

@@ -6,13 +6,17 @@ encodes them, so the bytes of a file depend on its version. Rejected rows are le
 list<list<int64>>, its name the whole of `annotate_key`, dots included; other annotations state the type of theirs
 (`Annotation.column`).
 
-Price: one row group in memory, decompressed.
+An Arrow file, unlike a stream, can have one dictionary for a column, to which batches add: a dictionary of rewritten
+texts has those of all batches so far.
+
+Price: one row group in memory, decompressed; of an Arrow file with a dictionary of texts also its different texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,11 +33,20 @@ from corpusmill.dedup.writeback import (
     without_ranges,
 )
 from corpusmill.documents.arrow import ArrowTable
-from corpusmill.documents.columns import field_at, text_array, text_place, type_at, utf8_values, with_field
+from corpusmill.documents.columns import (
+    field_at,
+    text_array,
+    text_place,
+    type_at,
+    utf8_values,
+    value_type,
+    with_field,
+)
 from corpusmill.documents.compression import is_parquet
 from corpusmill.documents.located import changed_source
 from corpusmill.documents.parquet import footer_of, open_parquet, read_group
 from corpusmill.documents.text_shard import IndexedSource
+from corpusmill.errors import SourceError
 from corpusmill.kernels.content import NOTHING
 from corpusmill.kernels.content_kernels import placed_sum
 
@@ -54,11 +67,12 @@ def write_back_table(
     """Copies the rows of a parquet file, or of its row groups [first, last), and edits them; see write_back_file.
 
     Row numbers count from the first row of these row groups. Raises CorruptDataError for a row that changed since it
-    was indexed, or a range that is not inside one document; ConfigError for an annotation whose column exists.
+    was indexed, or a range that is not inside one document; ConfigError for an annotation whose column exists;
+    SourceError for texts that an Arrow file's dictionary cannot number.
     """
     copied = (_Parquet if is_parquet(indexed.path) else _Arrow)(stream, indexed.path)
     place = text_place(copied.schema, indexed.path, options.text_field)
-    kind = type_at(copied.schema, place)
+    arrays = _TextArrays(type_at(copied.schema, place), indexed.path, one_dictionary=copied.one_dictionary)
     annotated = options.mode == "annotate"
     of_file = documents_of(indexed, ranges, options)
     added = [*own_annotation(of_file, options, RANGES), *annotations]
@@ -77,7 +91,8 @@ def write_back_table(
             if len(rewritten):
                 texts = _as_indexed(texts, indexed, low, rewritten)
                 parts = text_parts(texts)
-                kept = with_field(kept, place, text_array(texts, kind))
+            if annotated and (len(rewritten) or (arrays.one_dictionary and len(indexed.rewritten))):
+                kept = with_field(kept, place, arrays.of(texts))
             documents = np.arange(low, high)
             row_ranges = [of_file.ranges_of(document) for document in documents.tolist()]
             cut = texts if annotated else [*map(without_ranges, texts, row_ranges)]
@@ -96,7 +111,7 @@ def write_back_table(
                 counts.documents_intact += int(np.count_nonzero((written == parts).all(axis=0)[~changed_rows]))
                 emptied = changed_rows & np.array([not text for text in cut], np.bool_)
                 counts.documents_empty += int(np.count_nonzero(emptied))
-                kept = with_field(kept, place, text_array(cut, kind))
+                kept = with_field(kept, place, arrays.of(cut))
                 if options.drop_empty:
                     kept, documents = kept.filter(pa.array(~emptied)), documents[~emptied]
             kept = _annotated(kept, documents.tolist(), added, indexed, unit)
@@ -147,8 +162,41 @@ def _with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
     return table.append_column(name, values) if place < 0 else table.set_column(place, name, values)
 
 
+class _TextArrays:
+    """Texts as arrays of a column's type. With `one_dictionary` each array's dictionary begins with that of the one
+    before it.
+    """
+
+    def __init__(self, kind: Any, name: str, *, one_dictionary: bool) -> None:
+        self._kind, self._name = kind, name
+        self.one_dictionary = one_dictionary and pa.types.is_dictionary(kind)
+        self._numbers: dict[bytes, int] = {}
+        self._dictionary: Any = text_array([], value_type(kind))
+
+    def of(self, texts: list[bytes]) -> Any:
+        if not self.one_dictionary:
+            return text_array(texts, self._kind)
+        numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
+        new = [*islice(self._numbers, len(self._dictionary), None)]
+        try:
+            if new:
+                self._dictionary = pa.concat_arrays([self._dictionary, text_array(new, self._dictionary.type)])
+            numbered = pa.array(numbers, self._kind.index_type)
+            return pa.DictionaryArray.from_arrays(numbered, self._dictionary, ordered=self._kind.ordered)
+        except (pa.ArrowInvalid, OverflowError) as error:
+            raise SourceError(
+                "writeback.dictionary_full: the dictionary of a text column cannot hold the texts that are left",
+                where=self._name,
+                expected=f"texts that {self._kind} can number",
+                got=f"{len(self._numbers):,} different texts, or more bytes than its type can place",
+                next_step="save the file with a column of large_string, without a dictionary",
+            ) from error
+
+
 class _Parquet:
     """A parquet file to copy, a row group at a time."""
+
+    one_dictionary = False
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
@@ -172,6 +220,7 @@ class _Arrow:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._table = ArrowTable(stream, name)
         self.schema = self._table.schema
+        self.one_dictionary = self._table.is_file
 
     def tables(self, _row_groups: tuple[int, int] | None) -> Iterator[pa.Table]:
         for batch in self._table.batches():
@@ -180,6 +229,6 @@ class _Arrow:
     @contextmanager
     def writer(self, sink: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
         new: Any = pa.ipc.new_file if self._table.is_file else pa.ipc.new_stream
-        options = pa.ipc.IpcWriteOptions(unify_dictionaries=self._table.is_file)
+        options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=self.one_dictionary)
         with new(sink, schema, options=options) as writer:
             yield writer.write_table
