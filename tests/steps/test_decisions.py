@@ -178,6 +178,20 @@ def test_empty_cell_that_is_compared_with_a_text_is_named(tmp_path: Path) -> Non
     assert (error["where"], error["got"]) == ("one.csv, row 1", "no value in lang")
 
 
+@pytest.mark.parametrize("name", ["one.jsonl", "one.parquet"])
+def test_columns_with_dots_reach_into_objects_and_structs_unless_a_column_has_the_dots(
+    name: str, tmp_path: Path
+) -> None:
+    decided = ("meta.id",), read_condition('"marks.score" >= 0.5')
+    rows = [{"meta": {"id": key, "other": 1}, "marks": {"score": score}} for key, score in (("a", 1.0), ("b", 0.0))]
+    write(tmp_path / name, rows)
+    assert [item[1:] for item in read(tmp_path, decided)] == [(1, 1), (2, 0)]
+    write(tmp_path / name, [{**row, "marks.score": 0.0} for row in rows])
+    assert [item[1:] for item in read(tmp_path, decided)] == [(1, 0), (2, 0)]
+    write(tmp_path / name, [{"meta": {"id": "a"}, "marks": {"other": 1.0}}])
+    assert "marks.score" in str(error_of(tmp_path, decided))
+
+
 def test_table_without_a_column_is_named(tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", [{"id": "a", "points": 1}])
     assert "score" in str(error_of(tmp_path, BY_ID))

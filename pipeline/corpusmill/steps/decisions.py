@@ -37,6 +37,7 @@ from corpusmill.lazy import lazily
 from corpusmill.storage import StoredFile, Wanted, fetch, open_location, open_once
 
 with lazily:
+    from corpusmill.documents import columns as documents_columns
     from corpusmill.documents import parquet
     from corpusmill.steps import conditions
 
@@ -215,21 +216,28 @@ def _rows_of_csv(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[Ro
 
 def _rows_of_table(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[Row]:
     table = parquet.open_parquet(stream, name)
-    _places(table.schema_arrow.names, columns, name)
+    places = [documents_columns.place_of(table.schema_arrow, column) for column in columns]
+    _require_found(
+        [column for column, place in zip(columns, places, strict=True) if not place], len(table.schema_arrow), name
+    )
+    read = list(dict.fromkeys(".".join(place) for place in places))
     number = 0
-    for batch in parquet.read_batches(table, name, 1 << 14, columns=list(dict.fromkeys(columns))):
-        values = [batch.column(column).to_pylist() for column in columns]
+    for batch in parquet.read_batches(table, name, 1 << 14, columns=read):
+        values = [documents_columns.field_at(batch, place).to_pylist() for place in places]
         for row in zip(*values, strict=True):
             number += 1
             yield number, row
 
 
 def _places(head: list[str], columns: list[str], name: str) -> list[int]:
-    lacking = [column for column in columns if head.count(column) != 1]
-    if lacking:
-        got = f"{len(head):,} columns, none or several of which have this name"
-        raise _unusable("decisions.column_missing: a file of decisions lacks columns", name, 0, ", ".join(lacking), got)
+    _require_found([column for column in columns if head.count(column) != 1], len(head), name)
     return [head.index(column) for column in columns]
+
+
+def _require_found(lacking: list[str], count: int, name: str) -> None:
+    if lacking:
+        got = f"{count:,} columns, none or several of which have this name"
+        raise _unusable("decisions.column_missing: a file of decisions lacks columns", name, 0, ", ".join(lacking), got)
 
 
 def write_sorted(
