@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -133,17 +132,6 @@ def test_corrupt_data_fails_at_once_stops_what_follows_and_lets_others_have_the_
 
 
 @pytest.mark.slow
-def test_wrong_field_of_the_text_fails_in_index_once_and_nowhere_else(run_dag: Any, failing: StandIn) -> None:
-    failing(lambda _task, _part: None)
-    run = run_dag(**SMALL | {"text_field": "txet"})
-    assert run.state == "failed"
-    failed = [(item.task_id, item.try_number) for item in run.get_task_instances() if item.state == "failed"]
-    assert set(failed) == {("index.read", 1)}
-    assert {task for task, _ in reasons(run)} == {"index.read"}
-    assert all("missing_text" in why for why in reasons(run).values())
-
-
-@pytest.mark.slow
 def test_busy_store_is_tried_again_by_that_part_alone_and_a_second_run_changes_nothing(
     ask: Ask, run_dag: Any, failing: StandIn, tmp_path: Path
 ) -> None:
@@ -206,23 +194,17 @@ def test_bad_configuration_fails_the_plan_with_the_words_of_the_command_line(
 
 
 @pytest.mark.slow
-def test_wrong_field_of_the_text_fails_in_index_once_and_its_page_says_so_once(
+def test_wrong_field_of_the_text_fails_in_plan_once_and_its_page_says_so_once(
     ask: Ask, run_dag: Any, failing: StandIn
 ) -> None:
     run = run_dag(**SMALL | {"text_field": "no_such_field"})
     assert run.state == "failed"
     failed = [(item.task_id, item.try_number) for item in run.get_task_instances() if item.state == "failed"]
-    assert set(failed) == {("index.read", 1)}
-    assert {task for task, _ in reasons(run)} == {"index.read"}
-    assert all("missing_text" in why for why in reasons(run).values())
-    answer = ask(f"build_dataset/{run.run_id}")
-    text = said(answer)
-    words = r"index\.read\b.* failed error\[documents.too_many_malformed\]: 120 of 120 lines are malformed"
-    assert re.search(words, text)
-    assert text.count("lines are malformed") == 1
-    assert "source.text_field, now 'no_such_field'" in text
-    rows = dict.fromkeys(STEPS, "stopped") | {"download": "done", "index": "failed"}
-    assert step_rows(Page(answer.text)) == rows
+    assert set(failed) == {("plan", 1)}
+    assert {task for task, _ in reasons(run)} == {"plan"}
+    text = said(ask(f"build_dataset/{run.run_id}"))
+    assert text.count("no line has text under source.text_field") == 1
+    assert "text under the key no_such_field" in text
 
 
 @pytest.mark.parametrize("name", [item.name for item in all_tasks() if item.name != "report"])

@@ -131,7 +131,9 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
                 most_files=sources_survey.MOST_MEASURED,
                 visit=partial(require_places, config),
             )
-            require_fields(config, survey)
+            # A build may begin without ids, and one that may reject every line without texts; `config check` says it.
+            if config.source.max_rejected_share < 1:
+                sources_survey.require_text_field(survey, config.source.text_field)
         with problems.kept():
             needed, stated_by = needed_room(config, plan, work)
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
