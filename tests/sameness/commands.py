@@ -23,6 +23,7 @@ IN_ORDER = f"--tokenizer {DESCRIBED} --bos --bos-token <|bos|>"
 MEGATRON = f"megatron {IN_ORDER} --eot-token <|endoftext|>"
 NANOSET = f"nanoset {IN_ORDER} --eot-token <|endoftext|>"
 TEXT = "clean/a.jsonl clean/deep"
+LINES = "clean/**/*.jsonl*"  # all but a table
 MIX = "mix --budget-tokens 20K --sequence-tokens 16"
 
 # Folder -> the command that writes it. The datasets `one` and `two` are there already.
@@ -33,14 +34,14 @@ COMMANDS = {
     "dedup-replace": f"{DEDUP} dedup-replace --mode annotate --annotate-key score --replace-existing",
     "ngrams": "infini-gram clean --output ngrams --unigram --shard-bytes 6000 --workers 1",
     "shuffle-text": f"shuffle-text {TEXT} --output shuffle-text/lines.jsonl.zst {SHUFFLE}",
-    "tokenize": f"tokenize clean {KNOWN} --output tokenize",
+    "tokenize": f"tokenize {LINES} {KNOWN} --output tokenize",
     "shuffle-tokens": f"shuffle tokenize --output shuffle-tokens --tokens-per-shard 400 {SHUFFLE}",
     "shuffle-npy": f"shuffle one/numpy/train --output shuffle-npy --eot-id {EOT} {SHUFFLE}",
     "shuffle-slices": f"shuffle one/numpy/train --output shuffle-slices --context-tokens 16 {SHUFFLE}",
     "shuffle-tars": f"shuffle one/webdataset --output shuffle-tars --contexts-per-shard 5 {SHUFFLE}",
     "megatron": f"{MEGATRON} clean/a.jsonl clean/deep --text-field text --text-field body --output megatron/m",
     "sentences": f"{MEGATRON} {SENTENCES} --sentences --text-field sentences --output sentences/m",
-    "nanoset": f"{NANOSET} clean --tokens-per-shard 2000 --output nanoset",
+    "nanoset": f"{NANOSET} {LINES} --tokens-per-shard 2000 --output nanoset",
     "nanoset-loss": f"{NANOSET} {LOSS} --loss-ranges-field no_loss_ranges --output nanoset-loss",
     "merge-megatron": "merge one/megatron --output merge-megatron/m_text_document",
     "merge-nanoset": "merge one/nanoset --output merge-nanoset/m.ds",
