@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import random
+import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from corpusmill.config.sections import SourceConfig
-from corpusmill.documents import compression
+from corpusmill.documents import columns, compression, reading
 from corpusmill.engine.plan import SourceFile
 from corpusmill.errors import CorruptDataError, SourceError
 from corpusmill.sources.copies import each_file, read_source, streamed_copy
@@ -72,11 +74,18 @@ def whole(kind: str) -> tuple[str, bytes]:
     return f"a.jsonl{kind}", COMPRESSORS[kind](as_lines(draw, ROWS, FIELDS))
 
 
-def read(folder: Path, name: str, data: bytes) -> list[bytes]:
+def read(folder: Path, name: str, data: bytes, field: str = "text") -> list[bytes]:
     (folder / name).write_bytes(data)
     return [
-        text for file in each_file([str(folder / name)]) for batch in file.documents("text") for text in batch.texts()
+        text for file in each_file([str(folder / name)]) for batch in file.documents(field) for text in batch.texts()
     ]
+
+
+def read_lines(folder: Path, name: str, data: bytes, texts: list[str] | None = None) -> bytes:
+    (folder / name).write_bytes(data)
+    with (folder / name).open("rb") as stream:
+        lines = reading.open_lines(stream, name, texts=texts)
+        return b"".join(iter(partial(lines.read, 1 << 20), b""))
 
 
 KINDS = [*(suffix for suffix in COMPRESSORS if suffix), "parquet", "arrow", "arrow2"]
@@ -118,13 +127,110 @@ def test_decompression_bombs_of_every_compression_are_refused(suffix: str, tmp_p
         read(tmp_path, f"a.jsonl{suffix}", COMPRESSORS[suffix](bytes(80 << 20)))
 
 
-def test_bomb_of_arrow_is_refused_before_it_is_decompressed(tmp_path: Path) -> None:
+MEGABYTE = "a" * (1 << 20)
+
+
+def arrow_of(column: Any, times: int = 1, compression: str | None = None) -> bytes:
+    """An Arrow stream of a column `text`, with the same record batch so many times."""
     sink = pa.BufferOutputStream()
-    table = pa.table({"text": ["a" * (80 << 20)]})
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    with raises("source.decompression_bomb", "a.arrow"):
-        read(tmp_path, "a.arrow", sink.getvalue().to_pybytes())
+    batch = pa.record_batch([column], names=["text"])
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        for _ in range(times):
+            writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def parquet_of(column: Any) -> bytes:
+    return parquet_bytes(random.Random(0), pa.table({"text": column}))
+
+
+def repeated(times: int) -> Any:
+    """A text of a megabyte that is in a dictionary once."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * times, pa.int32()), pa.array([MEGABYTE]))
+
+
+def views(times: int) -> Any:
+    """Views that all show the same megabyte."""
+    view = struct.pack("<i4sii", len(MEGABYTE), b"aaaa", 0, 0)
+    buffers = [None, pa.py_buffer(view * times), pa.py_buffer(MEGABYTE.encode())]
+    return pa.Array.from_buffers(pa.string_view(), times, buffers)
+
+
+BOMBS = {
+    "one message.arrow": lambda: arrow_of(pa.array(["a" * (80 << 20)]), compression="zstd"),
+    "many messages.arrow": lambda: arrow_of(pa.array(["a" * (20 << 20)]), 5, "zstd"),
+    "dictionary.arrow": lambda: arrow_of(repeated(600)),
+    "dictionary.parquet": lambda: parquet_of(repeated(600)),
+    "views.arrow": lambda: arrow_of(views(600)),
+    "list of a dictionary.arrow": lambda: arrow_of(pa.ListArray.from_arrays([0, 600], repeated(600))),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bomb_of_a_table_is_refused_as_documents_and_as_lines(name: str, tmp_path: Path) -> None:
+    data = BOMBS[name]()
+    with raises("source.decompression_bomb", name):
+        read_lines(tmp_path, name, data)
+    if "list" not in name:
+        with raises("source.decompression_bomb", name):
+            read(tmp_path, name, data)
+
+
+WITHOUT_END = {
+    "nulls": pa.nulls(1 << 30),
+    "a run": pa.RunEndEncodedArray.from_arrays(pa.array([1 << 30], pa.int32()), pa.array(["a"])),
+    "empty structs": pa.Array.from_buffers(pa.struct([]), 1 << 30, [None]),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_END)
+def test_rows_without_end_that_take_no_bytes_are_refused(kind: str) -> None:
+    with raises("arrow.not_readable source.decompression_bomb", "a.arrow"):
+        next(reading.read_rows(io.BytesIO(arrow_of(WITHOUT_END[kind])), "a.arrow"))
+
+
+def test_text_that_a_dictionary_or_a_view_repeats_is_read_as_often(tmp_path: Path) -> None:
+    for column in (repeated(40), views(40)):
+        assert read(tmp_path, "a.arrow", arrow_of(column)) == [MEGABYTE.encode()] * 40
+    assert read(tmp_path, "a.parquet", parquet_of(repeated(40))) == [MEGABYTE.encode()] * 40
+
+
+@pytest.mark.parametrize("offsets", [(0, 5, 2_000_000_000), (0, 5, 40_000), (0, 5000, 10), (-1, 5, 10)])
+def test_offsets_outside_their_text_are_refused_instead_of_followed(
+    offsets: tuple[int, int, int], tmp_path: Path
+) -> None:
+    for column in (pa.array(["hello", "world"]), pa.StructArray.from_arrays([pa.array(["hello", "world"])], ["inner"])):
+        data = arrow_of(column)
+        right = struct.pack("<3i", 0, 5, 10)
+        assert data.count(right) == 1
+        broken = data.replace(right, struct.pack("<3i", *offsets))
+        field = "text.inner" if pa.types.is_struct(column.type) else "text"
+        with raises("arrow.not_readable", "a.arrow"):
+            read(tmp_path, "a.arrow", broken, field)
+        with raises("arrow.not_readable", "a.arrow"):
+            read_lines(tmp_path, "a.arrow", broken)
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda column: column,
+        lambda column: pa.StructArray.from_arrays([column], ["inner"]),
+        lambda column: pa.ListArray.from_arrays(range(101), column),
+        lambda column: pa.ListViewArray.from_arrays(pa.array(range(100), pa.int32()), pa.array([1] * 100), column),
+        lambda column: pa.FixedSizeListArray.from_arrays(column, 4),
+        lambda column: pa.MapArray.from_arrays([0, 30, 100], pa.array([""] * 100), column),
+    ],
+)
+def test_bytes_of_shared_values_are_those_of_their_copies(nested: Any) -> None:
+    draw = random.Random(1)
+    texts = [None if draw.random() < 0.2 else "é" * draw.randrange(30) for _ in range(100)]
+    plain = pa.array(texts)
+    for column in (plain.dictionary_encode(), plain.cast(pa.string_view()), plain.cast(pa.binary_view())):
+        batch = pa.record_batch([nested(column)], names=["text"])
+        columns.require_valid(batch.column(0))
+        assert columns.decoded_bytes(batch) == sum(len((text or "").encode()) for text in texts)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 `datasets` saves its data as streams. A file is a stream between a mark and a footer, so both are read forwards, a
 record batch at a time; only the text and the id column are decoded (columns.py).
 
-Price: a record batch in memory. Its compressed buffers state their size, which is compared with LARGEST_RATIO before
-they are decompressed.
+Price: a record batch in memory, and BATCH_BYTES of text. Its compressed buffers state their size, which is compared
+with LARGEST_RATIO before they are decompressed; so is the size of the values, of which many may share the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from corpusmill.documents.batch import DocumentBatch
-from corpusmill.documents.columns import Rows, place_of, text_place
+from corpusmill.documents.columns import DECODED_ROWS, Rows, decoded_bytes, place_of, require_valid, text_place
 from corpusmill.documents.decompressing import require_plausible
 from corpusmill.documents.kinds import ARROW_FILE, ARROW_STREAM, HEAD_BYTES, Rejoined, read_head, require_kind
 from corpusmill.errors import CorruptDataError
@@ -52,7 +52,7 @@ class ArrowTable:
             self._whole = pa.ipc.read_schema(pa.ipc.read_message(first))
             numbers = fields(self._whole) if fields else None
         except UNREADABLE as error:
-            raise _corrupt(name, error) from error
+            raise corrupt(name, error) from error
         self._first, self._options = first, pa.ipc.IpcReadOptions(included_fields=numbers)
 
     @property
@@ -61,15 +61,19 @@ class ArrowTable:
         return self._whole
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The record batches, in order."""
+        """The record batches, in order, whose offsets and indices are inside their buffers."""
         try:
             feed: Any = _Feed(self._first, self._messages)
-            yield from pa.ipc.open_stream(pa.PythonFile(feed, mode="r"), options=self._options)
+            for batch in pa.ipc.open_stream(pa.PythonFile(feed, mode="r"), options=self._options):
+                for column in batch.columns:
+                    require_valid(column)
+                self._messages.note_decoded(decoded_bytes(batch))
+                yield batch
             self._messages.require_end(is_file=self.is_file)
         except CorruptDataError:
             raise
         except UNREADABLE as error:
-            raise _corrupt(self._name, error) from error
+            raise corrupt(self._name, error) from error
 
 
 class _Messages:
@@ -78,6 +82,12 @@ class _Messages:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
         self._ended = False
+        self._bytes = self._buffer_bytes = self._value_bytes = 0
+
+    def note_decoded(self, value_bytes: int) -> None:
+        """CorruptDataError if the values so far, of which these are the last, are too many bytes for those read."""
+        self._value_bytes += value_bytes
+        require_plausible(self._name, self._bytes, self._value_bytes)
 
     def next(self) -> bytes | None:
         """The next message; None at the mark of the end. ValueError if it is cut."""
@@ -98,8 +108,9 @@ class _Messages:
         if body_bytes < 0:
             raise ValueError("a message of negative size")
         body = self._read(body_bytes)
-        decoded_bytes = _decoded_bytes(message, body)
-        require_plausible(self._name, len(metadata) + body_bytes, decoded_bytes)
+        self._bytes += len(metadata) + body_bytes
+        self._buffer_bytes += _buffer_bytes(message, body)
+        require_plausible(self._name, self._bytes, self._buffer_bytes)
         return b"".join((head, size, metadata, body))
 
     def _read(self, size: int) -> bytes:
@@ -193,7 +204,7 @@ class _Table:
         return [struct.unpack_from("<qq", self._data, at + 4 + 16 * number) for number in range(count)]
 
 
-def _decoded_bytes(message: _Table, body: bytes) -> int:
+def _buffer_bytes(message: _Table, body: bytes) -> int:
     """How many bytes a message's buffers are once they are decompressed, as they state."""
     kind = message.number(1, "<B")
     header = message.table(2)
@@ -222,13 +233,14 @@ def read_rows(
     rows = Rows(source, chosen["text"], chosen["id"])
     for batch in table.batches():
         try:
-            yield from rows.add(batch)
+            for first in range(0, batch.num_rows, DECODED_ROWS):
+                yield from rows.add(batch.slice(first, DECODED_ROWS), DECODED_ROWS)
         except UNREADABLE as error:
-            raise _corrupt(name, error) from error
+            raise corrupt(name, error) from error
     yield from rows.rest()
 
 
-def _corrupt(name: str, error: Exception) -> CorruptDataError:
+def corrupt(name: str, error: Exception) -> CorruptDataError:
     return CorruptDataError(
         "arrow.not_readable: an Arrow file cannot be read",
         where=name,

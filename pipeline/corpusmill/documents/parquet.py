@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corpusmill.documents.batch import DocumentBatch
-from corpusmill.documents.columns import Rows, place_of, text_place
+from corpusmill.documents.columns import DECODED_ROWS, Rows, decoded_bytes, place_of, text_place
 from corpusmill.documents.cuts import Cut, Uncut, next_part_bytes
 from corpusmill.documents.decompressing import LARGEST_RATIO, UNSUSPICIOUS_BYTES, require_plausible
 from corpusmill.documents.kinds import PARQUET, read_head, require_kind
@@ -26,9 +26,6 @@ from corpusmill.documents.parquet_footer import ColumnChunk, column_chunks
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels import advance
 from corpusmill.storage import SeekableFile
-
-DECODED_ROWS = 32
-"""Rows that are decoded at once. Of 3 KB of text each: as fast as 4,096; 4 would take three times as long."""
 
 MAGIC = b"PAR1"
 UNREADABLE = (pa.ArrowException, OSError, ValueError)
@@ -67,7 +64,7 @@ def open_parquet(stream: BinaryIO, name: str) -> pq.ParquetFile:
     except UNREADABLE as error:
         stream.seek(0)
         require_kind(read_head(stream), name, f"{PARQUET}, as its ending says", {PARQUET})
-        raise _corrupt(name, error) from error
+        raise corrupt(name, error) from error
 
 
 def read_group(file: pq.ParquetFile, group: int, name: str) -> pa.Table:
@@ -75,7 +72,7 @@ def read_group(file: pq.ParquetFile, group: int, name: str) -> pa.Table:
     try:
         table = file.read_row_group(group, use_threads=False)
     except UNREADABLE as error:
-        raise _corrupt(name, error) from error
+        raise corrupt(name, error) from error
     of_group = file.metadata.row_group(group)
     advance.note_done(sum(of_group.column(column).total_compressed_size for column in range(of_group.num_columns)))
     return table
@@ -86,7 +83,7 @@ def read_batches(file: pq.ParquetFile, name: str, rows: int = 1 << 16, **options
     try:
         yield from file.iter_batches(rows, use_threads=False, **options)
     except UNREADABLE as error:
-        raise _corrupt(name, error) from error
+        raise corrupt(name, error) from error
 
 
 def footer_of(stream: BinaryIO, name: str) -> list[list[ColumnChunk]]:
@@ -94,10 +91,10 @@ def footer_of(stream: BinaryIO, name: str) -> list[list[ColumnChunk]]:
     try:
         return column_chunks(stream)
     except UNREADABLE as error:
-        raise _corrupt(name, error) from error
+        raise corrupt(name, error) from error
 
 
-def _corrupt(name: str, error: Exception) -> CorruptDataError:
+def corrupt(name: str, error: Exception) -> CorruptDataError:
     return CorruptDataError(
         "parquet.not_readable: a parquet file cannot be read",
         where=name,
@@ -152,23 +149,31 @@ def read_rows(
     schema = file.schema_arrow
     text = text_place(schema, name, text_field)
     identity = place_of(schema, id_field)
-    chunks = footer_of(stream, name)
-    groups = {group: chunks[group] for group in range(*(row_groups or (0, len(chunks))))}
     rows = Rows(source, text, identity)
     columns = [".".join(place) for place in dict.fromkeys((text, identity)) if place]
-    for batch in _decoded(file, name, columns, groups, stream.seek(0, io.SEEK_END)):
+    for batch in read_few(file, stream, name, columns, row_groups):
         try:
             yield from rows.add(batch, DECODED_ROWS)
         except UNREADABLE as error:
-            raise _corrupt(name, error) from error
+            raise corrupt(name, error) from error
     yield from rows.rest()
 
 
-def _decoded(
-    file: pq.ParquetFile, name: str, columns: list[str], groups: dict[int, list[ColumnChunk]], file_bytes: int
+def read_few(
+    file: pq.ParquetFile,
+    stream: BinaryIO,
+    name: str,
+    columns: list[str] | None,
+    row_groups: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode at most DECODED_ROWS at a time, fewer if they could be a bomb. Raises CorruptDataError for a bomb."""
-    compressed_bytes = decoded_bytes = 0
+    """The rows of these columns (None: of all), at most DECODED_ROWS at a time, fewer if they could be a bomb.
+
+    `file`: that of `stream`, opened. CorruptDataError if it is malformed or a bomb.
+    """
+    chunks_of = footer_of(stream, name)
+    groups = {group: chunks_of[group] for group in range(*(row_groups or (0, len(chunks_of))))}
+    file_bytes = stream.seek(0, io.SEEK_END)
+    compressed_bytes = value_bytes = 0
     try:
         for group, chunks in groups.items():
             compressed, pages = _column_bytes(chunks, columns)
@@ -179,19 +184,20 @@ def _decoded(
             decoded_rows = 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
                 decoded_rows += batch.num_rows
-                decoded_bytes += batch.nbytes
-                require_plausible(name, compressed_bytes, decoded_bytes)
+                value_bytes += decoded_bytes(batch)
+                require_plausible(name, compressed_bytes, value_bytes)
                 yield batch
             advance.note_done(compressed)
-            if {decoded_rows} != {chunk.values for chunk in chunks if chunk.path == columns[0]}:
-                raise ValueError(f"row group {group} does not have as many rows as values of {columns[0]}")
+            stated_rows = {chunk.values for chunk in chunks if columns and chunk.path == columns[0]}
+            if {decoded_rows} != (stated_rows or {file.metadata.row_group(group).num_rows}):
+                raise ValueError(f"row group {group} does not have as many rows as values of {columns and columns[0]}")
     except UNREADABLE as error:
-        raise _corrupt(name, error) from error
+        raise corrupt(name, error) from error
 
 
-def _column_bytes(chunks: list[ColumnChunk], columns: list[str]) -> tuple[int, int]:
+def _column_bytes(chunks: list[ColumnChunk], columns: list[str] | None) -> tuple[int, int]:
     """(compressed, decompressed) bytes of the pages of these columns of a row group, as the footer states them."""
-    read = [chunk for chunk in chunks if _is_of(chunk, columns)]
+    read = [chunk for chunk in chunks if columns is None or _is_of(chunk, columns)]
     return sum(chunk.compressed_bytes for chunk in read), sum(chunk.decompressed_bytes for chunk in read)
 
 

@@ -106,7 +106,7 @@ class _Table:
     """A table, opened, whichever kind it is."""
 
     def __init__(self, stream: BinaryIO, name: str, kind: Reader) -> None:
-        self._name = name
+        self._stream, self._name = stream, name
         self._parquet = parquet.open_parquet(stream, name) if kind == "parquet" else None
         self._arrow = arrow.ArrowTable(stream, name) if kind == "arrow" else None
         self.schema: Any = self._arrow.schema if self._arrow else self._parquet and self._parquet.schema_arrow
@@ -121,7 +121,7 @@ class _Table:
             yield from self._arrow.batches()
         elif self._parquet:
             wanted = None if places is None else [".".join(place) for place in places.values()]
-            yield from parquet.read_batches(self._parquet, self._name, 1024, columns=wanted)
+            yield from parquet.read_few(self._parquet, self._stream, self._name, wanted)
 
 
 @contextmanager
