@@ -25,7 +25,7 @@ from corpusmill.direct.in_order.source import RejectedLines, Source
 from corpusmill.documents import reading
 from corpusmill.inspect.lineage import verify_records
 from corpusmill.sources.copies import each_file
-from corpusmill.sources.survey import choose_id_field, survey_sources
+from corpusmill.sources.survey import ROWS, choose_id_field, survey_sources
 from corpusmill.storage.listing import list_sources
 from corpusmill.storage.locations import Endpoint
 from corpusmill.storage.s3 import S3Store
@@ -146,6 +146,49 @@ def test_usual_ids_are_found_and_nested_texts_only_where_no_other_is(tmp_path: P
     survey = survey_sources(list_sources([str(tmp_path)], (".jsonl",)))
     assert choose_id_field(survey) == "doc_id"
     assert survey.lines_with_id("meta.url") == 1
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_survey_of_a_table_reads_texts_and_ids_and_no_bytes_but_those_named(name: str, tmp_path: Path) -> None:
+    bad = pa.array([b"good", b"\xff", b"\xc3\xa4"])
+    meta = pa.StructArray.from_arrays(
+        [pa.array([1, 2, 3], pa.timestamp("ns")), pa.array(["a", None, "b"]), pa.array([b"image"] * 3)],
+        names=["at", "url", "bytes"],
+    )
+    arrays = {
+        "text": pa.Array.from_buffers(pa.string(), 3, bad.buffers()),
+        "meta": meta,
+        "image": pa.array([b"PNG"] * 3),
+        "raw": pa.array([b"x", b"\xff", None]),
+        "n": pa.array([1, None, 3]),
+        "a.b": pa.array(["own", "own", ""]),
+        "a": pa.StructArray.from_arrays([pa.array(["inner"] * 3)], names=["b"]),
+    }
+    table = pa.Table.from_arrays(
+        [*arrays.values(), pa.array(["twice"] * 3), pa.array(["twice"] * 3)], names=[*arrays, "twice", "twice"]
+    )
+    with (tmp_path / name).open("wb") as sink:
+        if name.endswith(".parquet"):
+            pq.write_table(table, sink)
+        else:
+            with pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+    survey = survey_sources(list_sources([str(tmp_path)], (".parquet", ".arrow")), fields=("raw", "id"))
+    assert survey.lines() == 3
+    assert +survey.lines_with_text() == {"text": 2, "meta.url": 2, "raw": 1, "a.b": 3}
+    assert survey.text_bytes() == {"text": 6, "meta.url": 2, "raw": 1, "a.b": 6}
+    (file,) = survey.files
+    assert +file.lines_with_id == {"text": 2, "meta.url": 2, "raw": 1, "n": 2, "a.b": 2}
+
+
+def test_survey_of_an_arrow_file_converts_the_first_rows_of_a_record_batch_alone(tmp_path: Path) -> None:
+    table = pa.table({"text": ["four"] * 5000})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    (listed,) = list_sources([str(tmp_path)], (".arrow",))
+    survey = survey_sources([listed])
+    assert survey.lines() == ROWS
+    assert survey.text_factors("text")[".arrow"] * listed.size_bytes == pytest.approx(20_000, rel=0.05)
 
 
 def test_plan_refuses_a_text_field_that_no_line_has(tmp_path: Path) -> None:

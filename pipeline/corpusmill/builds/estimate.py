@@ -150,7 +150,8 @@ def estimate_dataset(config: DatasetConfig, *, report: Callable[[str], object] =
     """
     config = locked(config)
     listing, plan = plan_sources(config)
-    survey.require_text_field(survey.survey_sources(listing.files, config.source.endpoint), config.source.text_field)
+    field = config.source.text_field
+    survey.require_text_field(survey.survey_sources(listing.files, config.source.endpoint, fields=(field,)), field)
     by_line = config.steps or any(not isinstance(decision.key, str) for decision in config.all_decisions())
     files = [SourceFile.of(file) for file in listing.files] if by_line else [*plan.files()]
     seed = config.shuffle.seed or 0

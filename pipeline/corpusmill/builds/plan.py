@@ -128,6 +128,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
             survey = sources_survey.survey_sources(
                 files,
                 config.source.endpoint,
+                fields=_fields(config),
                 most_files=sources_survey.MOST_MEASURED,
                 visit=partial(require_places, config),
             )
@@ -139,6 +140,10 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
     problems.raise_all()
     return config, plan
+
+
+def _fields(config: DatasetConfig) -> tuple[str, str]:
+    return config.source.text_field, config.source.id_field
 
 
 def require_fields(config: DatasetConfig, survey: Survey) -> None:
@@ -157,7 +162,9 @@ def check_dataset(config: DatasetConfig) -> str:
     tokenizer = ready_tokenizer(config)
     listing, plan = plan_sources(config)
     files = listing.files
-    survey = sources_survey.survey_sources(files, config.source.endpoint, visit=partial(require_places, config))
+    survey = sources_survey.survey_sources(
+        files, config.source.endpoint, fields=_fields(config), visit=partial(require_places, config)
+    )
     require_fields(config, survey)
     id_field = config.source.id_field
     others = f"\n{plan.others}" if plan.others else ""

@@ -19,6 +19,8 @@ from corpusmill.config.starter import starter
 from corpusmill.errors import ConfigError
 from corpusmill.report.figures import bytes_text, counted
 from corpusmill.sources.survey import (
+    USUAL_FIELD,
+    USUAL_IDS,
     Survey,
     choose_id_field,
     choose_text_field,
@@ -49,7 +51,7 @@ def write_starter(path: str, tokenizer: str, formats: Sequence[str], text_field:
         "formats": formats,
     }
     listing = list_dataset(parse_config(starter(**settings), where=str(output)))
-    survey = survey_sources(listing.files)
+    survey = survey_sources(listing.files, fields=(text_field or USUAL_FIELD, *USUAL_IDS))
     field = text_field or choose_text_field(survey)
     require_text_field(survey, field)
     text = starter(

@@ -8,7 +8,7 @@ rows: 20 ms a file of 4 MiB or more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, cast
@@ -17,7 +17,7 @@ import orjson
 
 from corpusmill.documents.compression import ending_of, is_parquet, is_table, open_decompressed
 from corpusmill.documents.decompressing import PieceStream
-from corpusmill.documents.field_names import all_fields
+from corpusmill.documents.field_names import DEEPEST, all_fields
 from corpusmill.documents.lines import read_line_blocks
 from corpusmill.engine.plan import SourceFile
 from corpusmill.errors import SourceError
@@ -100,15 +100,19 @@ def survey_sources(
     files: list[StoredFile],
     endpoint_url: str | None = None,
     *,
+    fields: Collection[str] = (),
     most_files: int = MOST_FILES,
     visit: Visit = lambda _seen, _where: None,
 ) -> Survey:
-    """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read."""
+    """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read.
+
+    `fields`: of a table, the columns of bytes to read: other bytes may be images, which are no text.
+    """
     by_ending: dict[str, list[StoredFile]] = {}
     for file in files:
         by_ending.setdefault(ending_of(file.name), []).append(file)
     surveyed = [
-        _survey(file, endpoint_url, visit)
+        _survey(file, endpoint_url, visit, fields)
         for group in by_ending.values()
         for file in group[:: max(1, -(-len(group) // most_files))]
     ]
@@ -127,7 +131,7 @@ def text_bytes_of(files: Iterable[SourceFile], field: str, endpoint_url: str | N
         sizes[file.location] += file.size_bytes
     whole = {file.location: file for file in files}
     stored = [StoredFile(file.shown, location, sizes[location], file.identity) for location, file in whole.items()]
-    factors = survey_sources(stored, endpoint_url, most_files=MOST_MEASURED).text_factors(field)
+    factors = survey_sources(stored, endpoint_url, fields=(field,), most_files=MOST_MEASURED).text_factors(field)
     return [round(factors[ending_of(file.name)] * file.size_bytes) for file in files]
 
 
@@ -204,12 +208,12 @@ def _shares(with_text: Counter[str], lines: int) -> str:
     return ", ".join(f"{key} in {with_text[key] / lines:.0%}" for key in keys)
 
 
-def _survey(file: StoredFile, endpoint_url: str | None, visit: Visit) -> FileSurvey:
+def _survey(file: StoredFile, endpoint_url: str | None, visit: Visit, fields: Collection[str]) -> FileSurvey:
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     lines, with_text, text_bytes, with_id = 0, Counter[str](), Counter[str](), Counter[str]()
     with store.open(name) as raw:
         has_rows = is_table(file.name)
-        records, share = _rows(raw, file, visit) if has_rows else _lines(raw, file)
+        records, share = _rows(raw, file, visit, fields) if has_rows else _lines(raw, file)
         for record in records:
             lines += 1
             if not has_rows:
@@ -262,33 +266,68 @@ def _members(line: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _rows(raw: BinaryIO, file: StoredFile, visit: Visit) -> tuple[list[dict[str, Any]], float]:
-    """The columns of text and of integers of the first rows, and the share of all rows that they are."""
+def _rows(raw: BinaryIO, file: StoredFile, visit: Visit, fields: Collection[str]) -> tuple[list[dict[str, Any]], float]:
+    """The texts and integers of the first rows by name, dots for structs, and the share of all rows that they are."""
     if is_parquet(file.name):
         table = parquet.open_parquet(raw, file.name)
         schema, all_rows = table.schema_arrow, table.metadata.num_rows
-        batches = parquet.read_batches(table, file.name, ROWS, columns=_surveyed(schema))
+        places = _surveyed(schema, fields)
+        batches = parquet.read_batches(table, file.name, ROWS, columns=list(places))
     else:
         counted = _Counted(raw)
-        arrow_table = arrow.ArrowTable(cast(BinaryIO, counted), file.name)
+        arrow_table = arrow.ArrowTable(cast(BinaryIO, counted), file.name, lambda schema: _columns(schema, fields))
         schema, batches, all_rows = arrow_table.schema, arrow_table.batches(), 0
+        places = _surveyed(schema, fields)
     visit(schema.names, file.name)
     batch = next(batches, None)
     if batch is None:
         return [], 1.0
-    columns_read = [name for name in _surveyed(schema) if schema.names.count(name) == 1]
-    values = [columns.row_values(batch, (name,)) for name in columns_read]
-    rows = [dict(zip(columns_read, row, strict=True)) for row in zip(*values, strict=True)]
+    first = batch.slice(0, ROWS)
+    values = [_values(columns.field_at(first, place)) for place in places.values()]
+    rows = [dict(zip(places, row, strict=True)) for row in zip(*values, strict=True)]
     if is_parquet(file.name):
         return rows, len(rows) / max(1, all_rows)
-    return rows[:ROWS], min(1.0, counted.bytes_read / max(1, file.size_bytes)) * len(rows[:ROWS]) / max(1, len(rows))
+    read = min(1.0, counted.bytes_read / max(1, file.size_bytes))
+    return rows, read * len(rows) / max(1, batch.num_rows)
 
 
-def _surveyed(schema: Any) -> list[str]:
-    return [field.name for field in schema if _may_name(field.type)]
+def _columns(schema: Any, fields: Collection[str]) -> list[int]:
+    return sorted({schema.get_field_index(place[0]) for place in _surveyed(schema, fields).values()})
 
 
-def _may_name(kind: Any) -> bool:
-    """Whether a column of this type can hold texts or ids, or has fields that can."""
-    value = columns.value_type(kind)
-    return columns.is_text(value) or pa.types.is_integer(value) or pa.types.is_struct(value)
+def _surveyed(schema: Any, fields: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The places of what can be text or an id, by name. Of bytes, which may be images, only those named in `fields`."""
+    return {
+        name: place
+        for place, kind in _leaves([(field.name, field.type) for field in schema])
+        if columns.place_of(schema, name := ".".join(place)) == place
+        and (pa.types.is_integer(kind) or (columns.is_text(kind) and (name in fields or not _is_bytes(kind))))
+    }
+
+
+def _leaves(fields: list[tuple[str, Any]], depth: int = DEEPEST) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(place, type of its values) of all fields that are no structs."""
+    for name, kind in fields:
+        if not pa.types.is_struct(kind):
+            yield (name,), columns.value_type(kind)
+        elif depth:
+            inner = [(kind.field(number).name, kind.field(number).type) for number in range(kind.num_fields)]
+            yield from (((name, *place), value) for place, value in _leaves(inner, depth - 1))
+
+
+def _is_bytes(kind: Any) -> bool:
+    return any(of_kind(kind) for of_kind in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
+
+
+def _values(column: Any) -> list[str | int | None]:
+    """Texts, None for one that is not UTF-8, whose row a reader rejects; or integers."""
+    if not columns.is_text(column.type):
+        return list(column.to_pylist())
+    return [_decoded(value) for value in columns.utf8_values(column)]
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
