@@ -330,3 +330,55 @@ def test_key_with_a_dot_wins_where_it_exists(tmp_path: Path) -> None:
         (tmp_path / "a.parquet").write_bytes(parquet_bytes(random.Random(0), table))
         (file,) = each_file([str(tmp_path / "a.parquet")])
         assert [batch.texts() for batch in file.documents("a.b")] == [[text]]
+
+
+INSTANT = pa.timestamp("ns")
+UNREADABLE_FOR_PYTHON = {
+    "instant in a struct": (pa.array([{"at": 1}], pa.struct([("at", INSTANT)])), {"at": 1}),
+    "instant in a list": (pa.array([[1]], pa.list_(INSTANT)), [1]),
+    "instant in a map": (pa.array([[("at", 1)]], pa.map_(pa.string(), INSTANT)), [["at", 1]]),
+    "instant in a dictionary": (pa.array([1], INSTANT).dictionary_encode(), 1),
+    "string in a list": (pa.ListArray.from_arrays([0, 2], pa.array([b"a", b"\xff"]).view(pa.string())), ["a", None]),
+    "names twice in a struct": (pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), {"a": 2}),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE_FOR_PYTHON)
+def test_values_that_python_cannot_have_are_written_as_far_as_they_can_be(kind: str, tmp_path: Path) -> None:
+    column, expected = UNREADABLE_FOR_PYTHON[kind]
+    table = pa.table({"text": ["one"], "value": column})
+    files = {"a.arrow": arrow_bytes(random.Random(0), table)}
+    if "names twice" not in kind:
+        files["a.parquet"] = parquet_bytes(random.Random(0), table)
+    for name, data in files.items():
+        assert json.loads(read_lines(tmp_path, name, data)) == {"text": "one", "value": expected}
+        assert list(reading.read_rows(io.BytesIO(data), name)) == [{"text": "one", "value": expected}]
+        batch = next(reading.read_documents(io.BytesIO(data), name, text_field="text", id_field="value"))
+        assert batch.texts() == [b"one"]
+
+
+@pytest.mark.parametrize("write", [parquet_of, arrow_of])
+def test_row_whose_text_is_not_utf8_is_null_as_a_line_and_rejected_as_a_document(write: Any, tmp_path: Path) -> None:
+    data = write(pa.array([b"one", b"\xff two", b"three"]).view(pa.string()))
+    name = "a.parquet" if write is parquet_of else "a.arrow"
+    for texts in (None, ["text"]):
+        lines = read_lines(tmp_path, name, data, texts).splitlines()
+        assert [json.loads(line)["text"] for line in lines] == ["one", None, "three"]
+    assert read(tmp_path, name, data) == [b"one", b"three"]
+
+
+def test_columns_of_one_name_are_no_field_and_do_not_hide_the_others(tmp_path: Path) -> None:
+    structs = [pa.array([{"b": "in"}])] * 2
+    table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["x"]), pa.array(["y"]), *structs], [*"txxaa"])
+    for name, data in (
+        ("a.parquet", parquet_bytes(random.Random(0), table)),
+        ("a.arrow", arrow_bytes(random.Random(0), table)),
+    ):
+        assert json.loads(read_lines(tmp_path, name, data)) == {"t": "one", "x": "y", "a": {"b": "in"}}
+        assert [row["t"] for row in reading.read_rows(io.BytesIO(data), name)] == ["one"]
+        assert read(tmp_path, name, data, "t") == [b"one"]
+        for field in ("x", "a.b"):
+            with raises("parquet.no_text_column", name):
+                read(tmp_path, name, data, field)
+            with raises("parquet.no_text_column", name):
+                read_lines(tmp_path, name, data, [field])

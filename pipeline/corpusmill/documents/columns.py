@@ -71,11 +71,11 @@ def _place(fields: list[tuple[str, Any]], name: str) -> tuple[str, ...]:
     if kinds:
         return (name,) if len(kinds) == 1 else ()
     for head, rest in splits(name):
-        for key, kind in fields:
-            if key == head and pa.types.is_struct(kind):
-                inner = [(kind.field(number).name, kind.field(number).type) for number in range(kind.num_fields)]
-                if place := _place(inner, rest):
-                    return (head, *place)
+        structs = [kind for key, kind in fields if key == head]
+        if len(structs) == 1 and pa.types.is_struct(structs[0]):
+            inner = [structs[0].field(number) for number in range(structs[0].num_fields)]
+            if place := _place([(field.name, field.type) for field in inner], rest):
+                return (head, *place)
     return ()
 
 
@@ -274,7 +274,11 @@ def id_values(column: Any) -> list[bytes]:
 
 
 def listed(column: Any) -> list[Any]:
-    """The values as Python objects; an instant that Python cannot have, as its number of units since 1970."""
+    """The values as Python objects.
+
+    An instant that Python cannot have is its number of units since 1970, a string that is not UTF-8 is None, and of
+    fields of a struct that have the same name the last is kept.
+    """
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):  # nanoseconds, and years beyond 9999
@@ -285,12 +289,29 @@ def _value(scalar: Any) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
-        return scalar.value if pa.types.is_temporal(scalar.type) else str(scalar)
+        return _inner_value(scalar)
+
+
+def _inner_value(scalar: Any) -> Any:
+    """What Python can have of a value that it cannot have whole."""
+    kind = scalar.type
+    if pa.types.is_struct(kind):
+        return {kind.field(number).name: _value(scalar[number]) for number in range(kind.num_fields)}
+    if pa.types.is_map(kind):
+        return [(_value(pair[0]), _value(pair[1])) for pair in scalar.values]
+    if hasattr(scalar, "values"):  # of a list
+        return [_value(inner) for inner in scalar.values]
+    inner = getattr(scalar, "value", None)  # of an instant, its number; of a dictionary or a union, a value
+    return _value(inner) if isinstance(inner, pa.Scalar) else inner
 
 
 def row_values(batch: Any, place: tuple[str, ...]) -> list[Any]:
     """The values of a field as Python objects that JSON can hold."""
-    return [plain(value) for value in listed(field_at(batch, place))]
+    return _plain_values(field_at(batch, place))
+
+
+def _plain_values(column: Any) -> list[Any]:
+    return [plain(value) for value in listed(column)]
 
 
 def plain(value: Any) -> Any:
@@ -307,13 +328,18 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
+def rows_of(batch: Any, places: dict[str, tuple[str, ...]] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a record batch as objects of JSON: all columns (of one name, the last), or the fields at `places`."""
+    names = batch.schema.names if places is None else list(places)
+    columns = batch.columns if places is None else [field_at(batch, place) for place in places.values()]
+    for row in zip(*map(_plain_values, columns), strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
 def rows_as_lines(batches: Iterable[Any], places: dict[str, tuple[str, ...]] | None = None) -> Iterator[bytes]:
     """The JSON lines of the rows of record batches, a piece for each batch: all columns, or the fields at `places`."""
     for batch in batches:
-        wanted = {name: (name,) for name in batch.schema.names} if places is None else places
-        columns = [row_values(batch, place) for place in wanted.values()]
-        rows = (dict(zip(wanted, values, strict=True)) for values in zip(*columns, strict=True))
-        yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+        yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows_of(batch, places))
 
 
 class Rows:

@@ -84,15 +84,12 @@ def open_lines(
         return open_decompressed(stream, name, compression)
     table = _Table(stream, name, kind)
     places = None if texts is None else table.places(texts, others)
-    return cast("BinaryIO", PieceStream(columns.rows_as_lines(table.batches(places), places)))
+    return cast("BinaryIO", PieceStream(table.lines(places)))
 
 
 def read_rows(stream: BinaryIO, name: str) -> Iterator[dict[str, Any]]:
     """The rows of a table as objects of JSON."""
-    for batch in _Table(stream, name, reader_of(name)).batches(None):
-        values = [columns.row_values(batch, (column,)) for column in batch.schema.names]
-        for row in zip(*values, strict=True):
-            yield dict(zip(batch.schema.names, row, strict=True))
+    yield from _Table(stream, name, reader_of(name)).rows()
 
 
 def count_rows(stream: BinaryIO, name: str) -> int:
@@ -112,11 +109,29 @@ class _Table:
         self.schema: Any = self._arrow.schema if self._arrow else self._parquet and self._parquet.schema_arrow
 
     def places(self, texts: Sequence[str], others: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        found = {name: columns.text_place(self.schema, self._name, name, lists=True) for name in texts}
-        found |= {name: columns.place_of(self.schema, name) for name in others}
-        return {name: place for name, place in found.items() if place}
+        with self._readable():
+            found = {name: columns.text_place(self.schema, self._name, name, lists=True) for name in texts}
+            found |= {name: columns.place_of(self.schema, name) for name in others}
+            return {name: place for name, place in found.items() if place}
 
-    def batches(self, places: dict[str, tuple[str, ...]] | None) -> Iterator[Any]:
+    def lines(self, places: dict[str, tuple[str, ...]] | None) -> Iterator[bytes]:
+        with self._readable():
+            yield from columns.rows_as_lines(self._batches(places), places)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        with self._readable():
+            for batch in self._batches(None):
+                yield from columns.rows_of(batch)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """CorruptDataError for what pyarrow and Python say of values that cannot be read."""
+        try:
+            yield
+        except arrow.UNREADABLE as error:
+            raise (arrow if self._arrow else parquet).corrupt(self._name, error) from error
+
+    def _batches(self, places: dict[str, tuple[str, ...]] | None) -> Iterator[Any]:
         if self._arrow:
             yield from self._arrow.batches()
         elif self._parquet:
