@@ -145,6 +145,57 @@ def test_bytes_that_resemble_another_kind_are_searched_as_they_are(start: bytes,
     assert strings_in(file, Finder([TEXT, OTHER]), where=f"work/index/{name}") == {TEXT}
 
 
+HARD = 'Größe "in Anführung", 中文 und \\ mehr als genug Zeichen, um gefunden zu werden'.encode()
+PLAIN = pa.array([None, b"before " + HARD + b" behind", b"x"], pa.binary())
+NUMBERS = np.random.default_rng(1).integers(0, 1 << 16, 60)
+COLUMNS = {
+    "binary": PLAIN,
+    "string": PLAIN.cast(pa.string()),
+    "view": PLAIN.cast(pa.string_view()),
+    "invalid UTF-8": pa.array([b"\xff" + HARD, None, b"\xff"]),
+    "string of invalid UTF-8": pa.array([b"\xff" + HARD, None, b"\xff"]).view(pa.string()),
+    "dictionary": PLAIN.cast(pa.string()).dictionary_encode(),
+    "struct": pa.StructArray.from_arrays([PLAIN, pa.array([1, 2, 3], pa.timestamp("ns"))], names=["a", "b"]),
+    "list": pa.array([[], [HARD], None], pa.list_(pa.binary())),
+    "list view": pa.array([[], [HARD.decode()], None], pa.list_view(pa.string())),
+    "list of fixed size": pa.array([[HARD, HARD], None, [b"", b""]], pa.list_(pa.binary(), 2)),
+    "map": pa.array([[("a", HARD)], None, []], pa.map_(pa.string(), pa.binary())),
+    "fixed size": pa.array([HARD, None, bytes(len(HARD))], pa.binary(len(HARD))),
+    "runs": pa.RunEndEncodedArray.from_arrays([1, 3], [HARD.decode(), "x"]),
+    "sparse union": pa.UnionArray.from_sparse(pa.array([0, 0, 0], pa.int8()), [PLAIN]),
+}
+
+
+@pytest.mark.parametrize("ending", [".arrow", ".parquet"])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_text_is_found_in_columns_of_every_type_beside_instants_that_python_cannot_have(kind: str, ending: str) -> None:
+    if ending == ".parquet" and kind in {"list view", "runs", "sparse union"}:
+        return  # parquet has none of these
+    instants = pa.array([1, None, 2], pa.timestamp("ns"))
+    tokens = pa.array([NUMBERS.tolist(), None, []], pa.list_(pa.int32()))
+    made = pa.table(
+        {"at": instants, "held": COLUMNS[kind], "ids": tokens, "far": pa.array([2**62] * 3, pa.timestamp("ms"))}
+    )
+    sink = io.BytesIO()
+    if ending == ".parquet":
+        pq.write_table(made, sink)
+    else:
+        with pa.ipc.new_stream(sink, made.schema) as writer:
+            writer.write_table(made)
+    ids = ",".join(map(str, NUMBERS)).encode()
+    found = strings_in(io.BufferedReader(Pipe(sink.getvalue())), Finder([HARD, ids, OTHER]), where=f"file{ending}")
+    assert found == {HARD, ids}
+
+
+def test_arrow_file_that_is_cut_off_is_not_searchable() -> None:
+    sink = io.BytesIO()
+    made = pa.table({"held": COLUMNS["string"]})
+    with pa.ipc.new_stream(sink, made.schema) as writer:
+        writer.write_table(made)
+    with raises("forget.file_not_searchable"):
+        strings_in(io.BufferedReader(Pipe(sink.getvalue()[:-9])), Finder([HARD]), where="file.arrow")
+
+
 def test_part_of_a_table_is_searched_as_bytes() -> None:
     part = table(b"text")[4:]
     assert strings_in(io.BufferedReader(io.BytesIO(part)), Finder([TEXT]), where="a.part00000.parquet") == set()

@@ -34,11 +34,13 @@ from corpusmill.errors import CorruptDataError
 from corpusmill.lazy import lazily
 
 with lazily:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from corpusmill.documents import arrow
+    from corpusmill.documents import arrow, columns
 
 BLOCK_BYTES = 8 << 20
+ROWS = 1 << 10  # of a table, searched at once
 PARQUET = b"PAR1"
 # ValueError is pyarrow's; some errors of gzip and bzip2 are OSErrors.
 FORMAT_ERRORS = (EOFError, ValueError, RuntimeError, lzma.LZMAError, tarfile.TarError, zlib.error, zstandard.ZstdError)
@@ -56,7 +58,7 @@ def strings_in(file: BufferedReader, finder: Finder, *, where: object) -> set[by
     """
     try:
         return _strings_in(file, finder, str(where))
-    except FORMAT_ERRORS as error:
+    except (CorruptDataError, *FORMAT_ERRORS) as error:
         raise UnsearchableError(
             "forget.file_not_searchable: a damaged file cannot be searched", where=where, got=type(error).__name__
         ) from None
@@ -111,8 +113,9 @@ def _opened(file: BufferedReader, name: str) -> BinaryIO:
 
 def _arrow_rows(file: BufferedReader, name: str) -> Iterator[bytes]:
     for batch in arrow.ArrowTable(cast(BinaryIO, file), name).batches():
-        for start in range(0, batch.num_rows, 1 << 10):
-            yield orjson.dumps(batch.slice(start, 1 << 10).to_pylist(), default=str)
+        for start in range(0, batch.num_rows, ROWS):
+            for column in batch.slice(start, ROWS).columns:
+                yield from _values(column)
 
 
 def _rows(file: BufferedReader) -> Iterator[bytes]:
@@ -121,5 +124,33 @@ def _rows(file: BufferedReader) -> Iterator[bytes]:
         if not file.seekable():
             table = closing.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(file, table)
-        for batch in pq.ParquetFile(table).iter_batches(1 << 10, use_threads=False):
-            yield orjson.dumps(batch.to_pylist(), default=str)
+        for batch in pq.ParquetFile(table).iter_batches(ROWS, use_threads=False):
+            for column in batch.columns:
+                yield from _values(column)
+
+
+def _values(column: Any) -> Iterator[bytes]:
+    """Texts and bytes in a column as they are, valid UTF-8 or not, and all other values as JSON."""
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _values(column.storage)
+    elif pa.types.is_dictionary(kind):
+        values = column.dictionary
+        yield from _values(values if len(values) <= len(column) else values.take(column.indices.unique().drop_null()))
+    elif pa.types.is_run_end_encoded(kind):
+        yield from _values(column.values)
+    elif columns.is_text(kind):
+        yield b"\0".join(value or b"" for value in columns.utf8_values(column))
+    elif pa.types.is_fixed_size_binary(kind):
+        yield b"\0".join(value or b"" for value in column.to_pylist())
+    elif pa.types.is_struct(kind) or pa.types.is_union(kind):
+        for number in range(kind.num_fields):
+            yield from _values(column.field(number))
+    elif pa.types.is_map(kind):
+        first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        yield from _values(column.keys[first:last])
+        yield from _values(column.items[first:last])
+    elif kind.num_fields:  # lists
+        yield from _values(column.flatten())
+    else:
+        yield orjson.dumps(columns.listed(column), default=str)
