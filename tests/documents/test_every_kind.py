@@ -382,3 +382,23 @@ def test_columns_of_one_name_are_no_field_and_do_not_hide_the_others(tmp_path: P
                 read(tmp_path, name, data, field)
             with raises("parquet.no_text_column", name):
                 read_lines(tmp_path, name, data, [field])
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary())]
+)
+def test_id_of_bytes_is_its_text_and_one_that_is_no_text_rejects_no_row(kind: Any) -> None:
+    values = pa.array([b"abc", b'\xff"', None], pa.binary())
+    table = pa.table(
+        {
+            "text": ["one", "two", "three"],
+            "id": values.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else values.cast(kind),
+        }
+    )
+    for name, data in (
+        ("a.parquet", parquet_bytes(random.Random(0), table)),
+        ("a.arrow", arrow_bytes(random.Random(0), table)),
+    ):
+        batches = list(reading.read_documents(io.BytesIO(data), name, text_field="text", id_field="id"))
+        assert [identity for batch in batches for identity in batch.each_id()] == [b"abc", b'"b\'\\\\xff\\"\'"', b""]
+        assert not any(batch.rejections for batch in batches)

@@ -1,7 +1,7 @@
 """Columns of tables as documents: a row takes the place of a line (pyarrow).
 
 Text is string, large_string, string_view, binary, large_binary, binary_view, or a dictionary of these; an id may be any
-type: strings are kept as they are, other values become JSON. A name with dots reaches into structs, and a column whose
+type: text is kept as it is, other values become JSON. A name with dots reaches into structs, and a column whose
 own name has the dots wins (field_names.py). A row whose text is null or not UTF-8 is rejected, like a malformed line.
 """
 
@@ -266,11 +266,24 @@ def text_array(values: list[bytes], kind: Any) -> Any:
 
 
 def id_values(column: Any) -> list[bytes]:
-    """Ids as bytes: strings as they are, valid UTF-8 or not, other values as JSON, null as b""."""
+    """Ids as bytes: strings as they are, valid UTF-8 or not, other values as JSON, null as b"".
+
+    Bytes that are UTF-8 are strings; others are the JSON of how Python writes them, which tells them apart.
+    """
     if is_text(column.type):
-        return [value or b"" for value in utf8_values(column)]
+        ids = [value or b"" for value in utf8_values(column)]
+        is_string = any(of_kind(value_type(column.type)) for of_kind in _STRINGS)
+        return ids if is_string else [*map(_as_text, ids)]
     dumped = (None if value is None else json.dumps(value, default=str, ensure_ascii=False) for value in listed(column))
     return [b"" if value is None else value.encode() for value in dumped]
+
+
+def _as_text(value: bytes) -> bytes:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return json.dumps(str(value)).encode()
+    return value
 
 
 def listed(column: Any) -> list[Any]:
