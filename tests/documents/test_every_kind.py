@@ -190,6 +190,17 @@ def test_rows_without_end_that_take_no_bytes_are_refused(kind: str) -> None:
         next(reading.read_rows(io.BytesIO(arrow_of(WITHOUT_END[kind])), "a.arrow"))
 
 
+def test_column_of_nulls_is_as_long_as_the_columns_beside_it() -> None:
+    rows = (1 << 24) + 1
+    batch = pa.record_batch([pa.nulls(rows), pa.nulls(rows, pa.int8())], names=["nothing", "numbers"])
+    assert columns.decoded_bytes(batch) >= rows
+    within = pa.record_batch(
+        [pa.ListArray.from_arrays(pa.array([0, rows], pa.int32()), pa.nulls(rows))], names=["text"]
+    )
+    with pytest.raises(ValueError, match=r"16,777,217 values in 0 bytes"):
+        columns.decoded_bytes(within)
+
+
 def test_text_that_a_dictionary_or_a_view_repeats_is_read_as_often(tmp_path: Path) -> None:
     for column in (repeated(40), views(40)):
         assert read(tmp_path, "a.arrow", arrow_of(column)) == [MEGABYTE.encode()] * 40

@@ -144,9 +144,9 @@ def decoded_bytes(batch: Any) -> int:
 
     ValueError for values without end that take no bytes.
     """
+    _backed(batch)
     total = 0
     for column in batch.columns:
-        _require_bytes(column)
         total += int(_value_bytes(column).sum()) if _shares(column.type) else column.nbytes
     return max(total, int(batch.num_rows))
 
@@ -162,7 +162,6 @@ def _shares(kind: Any) -> bool:
 
 def _value_bytes(column: Any) -> Any:
     """int64 (values,): the bytes of each value of a column."""
-    _require_bytes(column)
     kind, count = column.type, len(column)
     if isinstance(kind, pa.BaseExtensionType):
         return _value_bytes(column.storage)
@@ -170,13 +169,13 @@ def _value_bytes(column: Any) -> Any:
         return _text_bytes(column)
     if pa.types.is_run_end_encoded(kind):
         runs = np.diff(column.run_ends.to_numpy().astype(np.int64), prepend=0)
-        return np.repeat(_value_bytes(column.values), runs)
+        return np.repeat(_value_bytes(_backed(column.values)), runs)
     if pa.types.is_struct(kind) or pa.types.is_union(kind):
-        inner = [_value_bytes(column.field(number)) for number in range(kind.num_fields)]
+        inner = [_value_bytes(_backed(column.field(number), count)) for number in range(kind.num_fields)]
         largest = max((int(sizes.max()) for sizes in inner if len(sizes)), default=0)  # of a union: at most
         return np.sum(inner, axis=0) if pa.types.is_struct(kind) and inner else np.full(count, largest)
     if kind.num_fields:  # lists and maps
-        ends = np.concatenate(([0], np.cumsum(_value_bytes(column.values))))
+        ends = np.concatenate(([0], np.cumsum(_value_bytes(_backed(column.values)))))
         first, last = _list_bounds(column)
         return ends[last] - ends[first]
     return np.full(count, column.nbytes // max(1, count))
@@ -186,7 +185,7 @@ def _text_bytes(column: Any) -> Any:
     """`_value_bytes` of texts, or of values in a dictionary."""
     kind, count = column.type, len(column)
     if pa.types.is_dictionary(kind):
-        known = np.append(_value_bytes(column.dictionary), 0)  # the last is that of null
+        known = np.append(_value_bytes(_backed(column.dictionary)), 0)  # the last is that of null
         return known[column.indices.cast(pa.int64()).fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
     if not count:
         return np.zeros(0, np.int64)
@@ -208,9 +207,15 @@ def _list_bounds(column: Any) -> tuple[Any, Any]:
     return offsets[:-1], offsets[1:]
 
 
-def _require_bytes(column: Any) -> None:
-    if len(column) > LARGEST_EMPTY_VALUES and len(column) > 8 * column.nbytes:
-        raise ValueError(f"{len(column):,} values in {column.nbytes:,} bytes")
+def _backed(values: Any, known: int = LARGEST_EMPTY_VALUES) -> Any:
+    """A column or a record batch as it is. ValueError if it states more values than its bytes can hold.
+
+    `known`: so many values are borne out by others.
+    """
+    count = len(values) if isinstance(values, pa.Array) else values.num_rows
+    if count > max(LARGEST_EMPTY_VALUES, known, 8 * values.nbytes):
+        raise ValueError(f"{count:,} values in {values.nbytes:,} bytes")
+    return values
 
 
 def field_at(table: Any, place: tuple[str, ...]) -> Any:
