@@ -2,7 +2,8 @@
 
 Text is string, large_string, string_view, binary, large_binary, binary_view, or a dictionary of any of these but the
 views. An id may be of any type: text is kept as it is, other values become JSON. A name with dots reaches into structs,
-and a column whose own name has the dots wins (field_names.py). A row whose text is null or not UTF-8 is rejected, like a malformed line.
+and a column whose own name has the dots wins (field_names.py). A row whose text is null or not UTF-8 is rejected,
+like a malformed line.
 """
 
 from __future__ import annotations
