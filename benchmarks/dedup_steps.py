@@ -13,9 +13,9 @@ from corpusmill.dedup.anchors import open_anchors, slicing_of, write_anchors
 from corpusmill.dedup.borders import count_repeated, match_borders
 from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts
 from corpusmill.dedup.ranges import MATCH_RANGES, Ranges, union_ranges, write_ranges
-from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
 from corpusmill.dedup.shared import share
+from corpusmill.engine.sections import Sections
 
 STEPS = ("anchor", "shared", "context", "settle", "border", "match", "union")
 

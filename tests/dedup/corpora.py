@@ -15,9 +15,9 @@ from corpusmill.dedup.borders import count_repeated, match_borders
 from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts, windows_before
 from corpusmill.dedup.ranges import Matches, kept_whole, union_ranges
 from corpusmill.dedup.references import referred_windows, settled_pairs
-from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
 from corpusmill.dedup.shared import RepeatedWindow, share
+from corpusmill.engine.sections import Sections
 from tests.oracles.dedup import text_of
 
 LENGTHS = (7, 8, 9, 10, 12, 15, 16, 17, 18, 20, 24, 30, 40, 64, 100)

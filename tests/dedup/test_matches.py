@@ -18,9 +18,9 @@ from corpusmill.dedup.anchor_kernels import BUCKETS
 from corpusmill.dedup.anchors import hash_slices, open_anchors, places_of, slicing_of
 from corpusmill.dedup.exchange import TextFile, answer_borders, answer_contexts
 from corpusmill.dedup.ranges import kept_whole
-from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import settle
 from corpusmill.dedup.shared import share
+from corpusmill.engine.sections import Sections
 from corpusmill.errors import CorruptDataError
 from tests.dedup.corpora import (
     LENGTHS,

@@ -30,7 +30,7 @@ which no step reads.
     anchor_buckets   u64 x 4097: the first anchor of each bucket, then the number of anchors
     anchor_repeats   first window u64 | one past the last u64        windows equal to the one a short period earlier
     anchors.json     format, minimum_bytes, kgram_bytes and counts (largest_bucket: anchors of the largest bucket)
-    match_ranges     start u64 | end u64      one partition, sections by shard (sections.py)
+    match_ranges     start u64 | end u64      one partition, sections by shard (engine/sections.py)
     later_windows, earlier_windows     in the same form, for keep: every_string: starts of windows that occurred
                      earlier, and of those that they were found equal to
     Requests and answers between them: shared.py, exchange.py, settle.py

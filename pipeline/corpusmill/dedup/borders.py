@@ -25,9 +25,9 @@ from corpusmill.dedup.border_kernels import find_first_items, hash_shared_border
 from corpusmill.dedup.exchange import BORDERS, DIGESTS, EDGES, WINDOW_DIGESTS
 from corpusmill.dedup.ranges import NO_RANGES, Matches, Ranges, union_ranges
 from corpusmill.dedup.references import equal_rows
-from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import OFFSETS, firsts_of, occur_again
 from corpusmill.dedup.shared import RepeatedWindow, all_windows, most_repeated, random_key, read_crowds
+from corpusmill.engine.sections import Sections
 from corpusmill.kernels.slices import copy_slices, starts_of
 
 BYTES_PER_BORDER = 200

@@ -26,7 +26,7 @@ from corpusmill.dedup.anchor_kernels import MOST_ANCHOR_WINDOWS
 from corpusmill.dedup.anchors import Slicing, count_slices, hash_slices, highs_of, lows_of, positions_of
 from corpusmill.dedup.blake2s import digest_spans
 from corpusmill.dedup.ranges import Ranges, union_ranges
-from corpusmill.dedup.sections import Sections, SectionWriter, read_into
+from corpusmill.engine.sections import Sections, SectionWriter, read_into
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels import advance
 from corpusmill.kernels.compiled import common_prefix, kernel

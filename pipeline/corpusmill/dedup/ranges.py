@@ -4,7 +4,7 @@ A range is a row (start, end) of a uint64 array (r, 2): bytes start to end - 1 o
 counted. A list of ranges is ascending, and ranges neither overlap nor touch nor contain a separator.
 
     remove_ranges       start u64 LE | end u64 LE     16 bytes per range, no header; empty file: no range
-    match_ranges        the same, sections by shard (sections.py): bytes of windows that occurred earlier
+    match_ranges        the same, sections by shard (engine/sections.py): bytes of windows that occurred earlier
     later_windows, earlier_windows      the same form, for keep: every_string
     reference_windows   first u64 | one past the last u64 | reference u64, sections by shard: starts of windows that are
                         in a reference (references.py); only where there are references
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.dedup.sections import Sections, write_sections
+from corpusmill.engine.sections import Sections, write_sections
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels.compiled import kernel, load_word
 from corpusmill.kernels.slices import copy_bytes

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from corpusmill.dedup.anchors import highs_of, lows_of, positions_of
 from corpusmill.dedup.exchange import CONTEXTS
 from corpusmill.dedup.ranges import Ranges, subtract_ranges, union_ranges
-from corpusmill.dedup.sections import Sections
 from corpusmill.dedup.settle import FIRSTS
+from corpusmill.engine.sections import Sections
 from corpusmill.kernels.compiled import kernel
 
 Rows = NDArray[np.uint64]

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from corpusmill.dedup.anchors import Slicing, borders_of, count_slices, highs_of, lows_of, positions_of
 from corpusmill.dedup.exchange import BORDERS, CONTEXTS, DIGESTS, HASHES, WINDOW_DIGESTS, WINDOWS
 from corpusmill.dedup.ranges import NO_RANGES, Matches, Ranges, union_ranges
-from corpusmill.dedup.sections import Sections, write_sections
 from corpusmill.dedup.shared import LOOK_AHEAD, all_windows, best_offsets, random_key, read_crowds, sample_windows
+from corpusmill.engine.sections import Sections, write_sections
 from corpusmill.kernels.compiled import kernel, prefetch
 
 OFFSETS, FIRSTS = "offsets", "firsts"

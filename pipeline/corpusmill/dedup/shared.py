@@ -43,7 +43,7 @@ from corpusmill.dedup.anchors import (
     positions_of,
 )
 from corpusmill.dedup.exchange import CONTEXTS, WINDOWS
-from corpusmill.dedup.sections import Sections, write_sections
+from corpusmill.engine.sections import Sections, write_sections
 from corpusmill.errors import ConfigError
 from corpusmill.kernels.compiled import kernel, load_word, prefetch
 

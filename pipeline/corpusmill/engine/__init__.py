@@ -16,7 +16,7 @@ results in a scheduler's database can go stale (decisions/0001-receipts-not-mess
 which shard, ``build`` reads steps and their receipts, ``running`` runs or reuses them, ``rollup`` keeps the totals of a
 stage's receipts and finds stages that are as they were, ``reclaim`` deletes files that no step needs any more,
 ``preview`` predicts which steps will run, ``runs`` orders the runs of plans, ``claim`` keeps two runs from building at
-once, ``garbage`` finds what no plan needs any more.
+once, ``garbage`` finds what no plan needs any more, ``sections`` are files in which a step writes to many others.
 
 Invariants: no stage is named here; a step's receipt is written last; opening a build reads nothing.
 Price: about 0.1 ms for each receipt that a step opens: those of its inputs.

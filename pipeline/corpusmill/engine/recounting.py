@@ -44,7 +44,7 @@ def require_ascending(path: Path, *columns: NDArray[np.uint64]) -> None:
 
 
 def section_rows(folder: Path, name: str, row_bytes: int) -> int:
-    """Rows of a file of sections (dedup/sections.py); CorruptDataError if its index does not match its size."""
+    """Rows of a file of sections (engine/sections.py); CorruptDataError if its index does not match its size."""
     starts = np.fromfile(folder / f"{name}.index", "<u8")
     rows, rest = divmod((folder / name).stat().st_size, row_bytes)
     if rest or not len(starts) or int(starts[0]) or int(starts[-1]) != rows or bool((starts[1:] < starts[:-1]).any()):

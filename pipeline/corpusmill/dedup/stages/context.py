@@ -21,16 +21,16 @@ from corpusmill.kernels import advance
 from corpusmill.lazy import lazily
 
 with lazily:
-    from corpusmill.dedup import anchors, exchange, ranges, sections
+    from corpusmill.dedup import anchors, exchange, ranges
     from corpusmill.documents import text_shard
-    from corpusmill.engine import recounting
+    from corpusmill.engine import recounting, sections
 
 
 if TYPE_CHECKING:
     from corpusmill.dedup.exchange import TextFile
-    from corpusmill.dedup.sections import Sections
     from corpusmill.engine.build import Build
     from corpusmill.engine.ledger import Blocks
+    from corpusmill.engine.sections import Sections
 
 PERIODS = "periods"  # for windows that equal one a period earlier, those earlier ones; only where windows are listed
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.dedup.sections import Sections, SectionWriter, write_sections
+from corpusmill.engine.sections import Sections, SectionWriter, write_sections
 from tests.raising import raises
 
 
