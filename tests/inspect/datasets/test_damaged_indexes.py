@@ -11,11 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from corpusmill.cli import app
+from corpusmill.config import FramingConfig
 from corpusmill.errors import VerificationError
 from corpusmill.export import megatron, nanoset
+from corpusmill.export.formats.base import Readable
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
 from corpusmill.inspect.datasets.dataset import open_dataset
+from corpusmill.inspect.verify.exports import file_content
 from tests.oracles import damaged_indexes, export
 from tests.raising import raises
 from tests.system.described import sha256_of
@@ -92,6 +95,17 @@ def test_damaged_index_is_refused_by_every_command_that_reads_it(tmp_path, name:
     require_refused(folder, name, tmp_path / "output")
     with pytest.raises(VerificationError, match="/p"):
         list(open_dataset(folder).records(name))
+
+
+@pytest.mark.parametrize(("name", "at"), [("megatron", 34 + 4), ("nanoset", 8), ("nanoset", 24)])
+def test_document_beyond_the_tokens_is_refused_by_the_reader_of_verify(tmp_path, name: str, at: int) -> None:
+    """Before anything is allocated for it: one bit took 32 GiB."""
+    data = dataset(tmp_path / "web", name) / name / DATA[name]
+    index = bytearray((data.parent / INDEX[name]).read_bytes())
+    index[at + 3] |= 0x40
+    (data.parent / INDEX[name]).write_bytes(index)
+    with pytest.raises(ValueError, match="within its 14 tokens"):
+        file_content(name, data, Readable(FramingConfig(), np.dtype("u2")))
 
 
 @pytest.mark.parametrize("name", ["megatron", "nanoset"])

@@ -134,10 +134,15 @@ def counted(seen: dict[str, int]) -> dict[str, int]:
 def bare_documents(
     tokens: NDArray[Any], starts: NDArray[np.uint64], ends: NDArray[np.uint64], about: Readable
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
-    """(tokens, lengths) of documents without their special tokens, in blocks of about BLOCK_TOKENS."""
+    """(tokens, lengths) of documents without their special tokens, in blocks of about BLOCK_TOKENS.
+
+    ValueError for documents of an index that no such tokens have, before anything is allocated for them.
+    """
     framed = ends > starts  # a document kept bare has no special tokens either
     starts = starts + (framed & about.framing.bos).astype(np.uint64)
     ends = ends - (framed & about.framing.eod).astype(np.uint64)
+    if (starts > ends).any() or int(ends.max(initial=0)) > len(tokens):
+        raise ValueError(f"the index has a document that is not within its {len(tokens):,} tokens")
     first = 0
     while first < len(ends):
         last = max(first + 1, int(np.searchsorted(ends, starts[first] + np.uint64(BLOCK_TOKENS), side="right")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
 
 from corpusmill.engine.ledger import DamagedStepError
@@ -10,7 +11,17 @@ from corpusmill.engine.stage import StepMissingError
 from corpusmill.errors import CorpusmillError
 
 # Errors that damaged files and receipts can cause; anything else is a bug, and must be raised.
-DAMAGE = (CorpusmillError, ArithmeticError, LookupError, OSError, TypeError, ValueError, struct.error)
+DAMAGE = (
+    CorpusmillError,
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 
 ELSEWHERE = (StepMissingError, DamagedStepError)  # another step is damaged: that is a separate finding
 
