@@ -104,7 +104,7 @@ def test_utf8_byte_80_to_bf_at_the_beginning_of_a_character_is_rejected(line: by
 def test_rejection_reasons_are_the_strings_on_disk() -> None:
     assert {reason.value for reason in RejectionReason} == {
         *("blank_line", "broken_json", "not_an_object", "missing_text", "text_not_a_string"),
-        *("invalid_utf8", "lone_surrogate", "line_too_long", "malformed_ranges"),
+        *("invalid_utf8", "lone_surrogate", "line_too_long", "field_too_long", "malformed_ranges"),
     }
 
 

@@ -197,3 +197,22 @@ def test_batch_that_raises_is_asked_singly_so_that_the_document_is_named() -> No
 def test_step_with_a_reason_for_every_document_fails() -> None:
     texts = [str(number) for number in range(101)]
     assert "too many reasons" in str(error_of(lambda document: Drop(f"reason {document.text}"), *texts))
+
+
+def test_step_sees_the_fields_that_it_asks_for_and_no_others() -> None:
+    batch = batch_of_texts(["one", "two"], fields=[{"lang": "de", "url": "u"}, {"url": "v"}])
+    seen: list[Any] = []
+    assert asked(lambda document: seen.append(dict(document.fields)), fields=["lang"]).answers(batch) == Answers()
+    assert asked(lambda document: seen.append(dict(document.fields))).answers(batch) == Answers()
+    assert seen == [{"lang": "de"}, {"lang": None}, {}, {}]
+
+    class Languages:
+        def batch(self, batch: Batch) -> list[bool]:
+            assert batch.field("lang") == [document.fields["lang"] for document in batch]
+            with pytest.raises(KeyError):
+                batch.field("url")
+            return [lang == "de" for lang in batch.field("lang")]
+
+    assert asked(Languages(), fields=["lang"], name="german").answers(batch).dropped == {1: "german"}
+    turned = batch.taken(np.array([1, 0])).with_texts({0: b"other"})
+    assert asked(Languages(), fields=["lang"], name="german").answers(turned).dropped == {0: "german"}

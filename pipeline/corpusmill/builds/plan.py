@@ -129,12 +129,14 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
                 files,
                 config.source.endpoint,
                 fields=_fields(config),
+                asked=plan.fields or (),
                 most_files=sources_survey.MOST_MEASURED,
                 visit=partial(require_places, config),
             )
             # A build may begin without ids, and one that may reject every line without texts; `config check` says it.
             if config.source.max_rejected_share < 1:
                 sources_survey.require_text_field(survey, config.source.text_field)
+            sources_survey.require_asked_fields(survey, plan.fields or ())
         with problems.kept():
             needed, stated_by = needed_room(config, plan, work)
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
@@ -163,9 +165,14 @@ def check_dataset(config: DatasetConfig) -> str:
     listing, plan = plan_sources(config)
     files = listing.files
     survey = sources_survey.survey_sources(
-        files, config.source.endpoint, fields=_fields(config), visit=partial(require_places, config)
+        files,
+        config.source.endpoint,
+        fields=_fields(config),
+        asked=plan.fields or (),
+        visit=partial(require_places, config),
     )
     require_fields(config, survey)
+    sources_survey.require_asked_fields(survey, plan.fields or ())
     id_field = config.source.id_field
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{file.name}: {file.why}; {file.remedy}" for file in plan.uncut or ())
@@ -207,6 +214,7 @@ def plan_sources(config: DatasetConfig) -> tuple[Listing, Plan]:
         decisions=_decisions(config),
         paths=_paths(plan, listing) if config.budget else None,
         references=references.plan_references(config, listing.files),
+        fields=_asked_fields(config) or None,
     )
     return listing, plan
 
@@ -230,6 +238,11 @@ def _steps(config: DatasetConfig) -> list[dict[str, str]] | None:
     identities = [identity_of(step) for step in config.steps]
     chain.Chain(config.steps, identities)
     return identities
+
+
+def _asked_fields(config: DatasetConfig) -> list[str]:
+    """The fields of documents that steps ask for."""
+    return sorted({name for step in config.steps or () for name in step.fields or ()})
 
 
 def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:

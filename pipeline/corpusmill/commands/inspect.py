@@ -201,6 +201,9 @@ def try_step(
             "--set", metavar="KEY=VALUE", help="A setting, as in `with` (VALUE: JSON, or text); repeat for several."
         ),
     ] = None,
+    field: Annotated[
+        list[str] | None, typer.Option(help="A field that the step asks for, as in `fields`; repeat for several.")
+    ] = None,
     documents: Annotated[int, typer.Option(help="How many documents to read.", min=1, max=10_000)] = 100,
     show: Annotated[int, typer.Option(help="How many documents to show per outcome.", min=0)] = 5,
     page: options.Page = None,
@@ -212,7 +215,8 @@ def try_step(
     """Show what a step would do to the first documents of some files, before and after side by side."""
     if page is not None:
         require_earlier(page, "--page", "a page", is_page)
-    wanted: dict[str, Any] = {"use": use, "with": dict(map(_setting, settings or ())), "on_error": on_error}
+    given = dict(map(_setting, settings or ()))
+    wanted: dict[str, Any] = {"use": use, "with": given, "fields": field or None, "on_error": on_error}
     try:
         step = sections.StepConfig.model_validate(wanted)
     except pydantic.ValidationError as error:

@@ -163,6 +163,7 @@ class StepConfig(Section):
     before: Literal["index", "writeback"] = "index"
     settings: Annotated[dict[str, Any], Field(alias="with")] = {}
     name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
+    fields: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
     version: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1
     on_error: Literal["fail", "keep", "drop"] = "fail"
     seconds: Annotated[int, Field(ge=1, le=86_400, strict=True)] = 60

@@ -15,6 +15,9 @@ The text shard is the layout of infini-gram (one shard of a v6 index of bytes) w
     ids           d o c - 1 7                    the documents' ids, UTF-8, back to back
     id_ends       5            5  6              uint64 LE a document: one past its id in `ids`
     rewritten     uint64 LE each: the documents whose text a step changed; only if there are any
+    fields        { " l a n g " : " d e " } { }    where steps, decisions or a budget ask for fields: of each document
+                                                   the JSON object of those that it has, back to back
+    fields_ends   uint64 LE a document: one past its fields in `fields`
     sources.json  [{"path", "first_document", "documents", "lines", "line_bytes", "rejected": {reason: lines}}, ...]
 
 The second document is empty, just its separator, and has no id. The third one's id is the number 7, kept as its JSON.

@@ -10,7 +10,7 @@ with LARGEST_RATIO before they are decompressed; so is the size of the values, o
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -219,18 +219,20 @@ def _buffer_bytes(message: _Table, body: bytes) -> int:
 
 
 def read_rows(
-    stream: BinaryIO, *, source: str, text_field: str, id_field: str, name: str = ""
+    stream: BinaryIO, *, source: str, text_field: str, id_field: str, name: str = "", fields: Sequence[str] = ()
 ) -> Iterator[DocumentBatch]:
     """The rows of an Arrow file or stream as documents; row numbers start at 0. `name`: of the file in messages."""
     name = name or source
-    chosen: dict[str, tuple[str, ...]] = {}
+    chosen: list[tuple[str, ...]] = []
 
-    def fields(schema: pa.Schema) -> list[int]:
-        chosen.update(text=text_place(schema, name, text_field), id=place_of(schema, id_field))
-        return sorted({schema.get_field_index(place[0]) for place in chosen.values() if place})
+    def numbers(schema: pa.Schema) -> list[int]:
+        chosen.extend((text_place(schema, name, text_field), place_of(schema, id_field)))
+        chosen.extend(place_of(schema, field) for field in fields)
+        return sorted({schema.get_field_index(place[0]) for place in chosen if place})
 
-    table = ArrowTable(stream, name, fields)
-    rows = Rows(source, chosen["text"], chosen["id"])
+    table = ArrowTable(stream, name, numbers)
+    text, identity, *others = chosen
+    rows = Rows(source, text, identity, dict(zip(fields, others, strict=True)))
     for batch in table.batches():
         try:
             for first in range(0, batch.num_rows, DECODED_ROWS):

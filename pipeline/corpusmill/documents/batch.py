@@ -19,6 +19,9 @@ with lazily:
 SEPARATOR = b"\xff"
 """Precedes every text; never occurs in UTF-8."""
 
+LONGEST_FIELDS_BYTES = 1 << 20
+"""Of the JSON of the fields that are asked for, of one document. Its values take up to forty times that in memory."""
+
 
 class RejectionReason(StrEnum):
     """Why a line of a source file is not a document. The strings are written to disk: never rename one."""
@@ -31,6 +34,7 @@ class RejectionReason(StrEnum):
     INVALID_UTF8 = "invalid_utf8"
     LONE_SURROGATE = "lone_surrogate"
     LINE_TOO_LONG = "line_too_long"
+    FIELD_TOO_LONG = "field_too_long"
     MALFORMED_RANGES = "malformed_ranges"
 
 
@@ -63,6 +67,8 @@ class DocumentBatch:
     `line_numbers`  uint64 (documents,): the 0-based line each document came from, ascending
     `line_hashes`   uint64 (documents,): a hash of that line, without its newline and byte order mark; in parquet
                         files, a hash of the text
+    `fields`        of each document the JSON object of the fields that are asked for, by their names (field_names.py),
+                        without those that it lacks; () if none are asked for
     `rejections`    the lines in between that are not documents, ascending
     `line_bytes`    decompressed bytes that these lines took in the file, newlines and a byte order mark included, so
                     that the sum over a file's batches is the file's decompressed size
@@ -77,6 +83,7 @@ class DocumentBatch:
     line_hashes: NDArray[np.uint64]
     line_bytes: int
     rejections: list[Rejection]
+    fields: Sequence[bytes] = ()
 
     @property
     def documents(self) -> int:
@@ -111,6 +118,7 @@ def batch_of(
     line_bytes: int,
     rejections: list[Rejection],
     line_hashes: NDArray[np.uint64] | None = None,
+    fields: Sequence[bytes] = (),
 ) -> DocumentBatch:
     """A batch of separate texts and ids, UTF-8; the default of `line_hashes` is the texts' hashes."""
     text = np.frombuffer(SEPARATOR.join((b"", *texts)), np.uint8)
@@ -121,4 +129,6 @@ def batch_of(
     if line_hashes is None:
         starts, ends = bounds[:-1].astype(np.uint64) + np.uint64(1), bounds[1:].astype(np.uint64)
         line_hashes = content_kernels.text_hashes(text, starts, ends)[0]
-    return DocumentBatch(source, text, bounds, whole_ids, id_bounds, line_numbers, line_hashes, line_bytes, rejections)
+    return DocumentBatch(
+        source, text, bounds, whole_ids, id_bounds, line_numbers, line_hashes, line_bytes, rejections, fields
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.batch import LONGEST_FIELDS_BYTES, DocumentBatch, Rejection, RejectionReason, batch_of
 from corpusmill.documents.field_names import splits
 from corpusmill.errors import SourceError
 
@@ -362,16 +362,19 @@ def rows_as_lines(batches: Iterable[Any], places: dict[str, tuple[str, ...]] | N
 
 
 class Rows:
-    """Collects rows into batches of documents."""
+    """Collects rows into batches of documents; `fields`: the places of those that are asked for, by name."""
 
-    def __init__(self, source: str, text: tuple[str, ...], identity: tuple[str, ...]) -> None:
-        self._source, self._text, self._identity = source, text, identity
+    def __init__(
+        self, source: str, text: tuple[str, ...], identity: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self._source, self._text, self._identity, self._fields = source, text, identity, fields
         self._first_row = 0
         self._clear()
 
     def _clear(self) -> None:
         self._texts: list[bytes | None] = []
         self._ids: list[bytes] = []
+        self._asked: list[bytes] = []
         self._bytes = 0
 
     def add(self, batch: Any, more_rows: int = 0) -> Iterator[DocumentBatch]:
@@ -379,25 +382,39 @@ class Rows:
         values = utf8_values(field_at(batch, self._text))
         self._texts += values
         self._ids += id_values(field_at(batch, self._identity)) if self._identity else [b""] * batch.num_rows
-        self._bytes += sum(len(value or b"") for value in values)
+        if self._fields:
+            places = {name: place for name, place in self._fields.items() if place}
+            found = rows_of(batch, places) if places else iter([{}] * batch.num_rows)
+            self._asked += [
+                orjson.dumps({name: value for name, value in row.items() if value is not None}) for row in found
+            ]
+        self._bytes += sum(len(value or b"") for value in values) + sum(map(len, self._asked[-len(values) :]))
         if self._bytes >= BATCH_BYTES or len(self._texts) + more_rows > ROWS:
             yield from self.rest()
 
     def rest(self) -> Iterator[DocumentBatch]:
         """The rows that are left."""
         if self._texts:
-            yield _documents(self._texts, self._ids, self._source, self._first_row)
+            yield _documents(self._texts, self._ids, self._asked, self._source, self._first_row)
             self._first_row += len(self._texts)
             self._clear()
 
 
-def _documents(texts: list[bytes | None], identities: list[bytes], source: str, first_row: int) -> DocumentBatch:
+def _documents(
+    texts: list[bytes | None], identities: list[bytes], asked: list[bytes], source: str, first_row: int
+) -> DocumentBatch:
     accepted: list[bytes] = []
+    fields: list[bytes] = []
     ids: list[bytes] = []
     rows: list[int] = []
     rejections = []
     for row, (text, identity) in enumerate(zip(texts, identities, strict=True)):
         reason = _why_rejected(text, identity)
+        if reason is None and asked:
+            if len(asked[row]) > LONGEST_FIELDS_BYTES:
+                reason = RejectionReason.FIELD_TOO_LONG
+            else:
+                fields.append(asked[row])
         if reason is None and text is not None:
             accepted.append(text)
             ids.append(identity)
@@ -406,7 +423,7 @@ def _documents(texts: list[bytes | None], identities: list[bytes], source: str, 
             assert reason is not None  # noqa: S101
             rejections.append(Rejection(reason, first_row + row, text or b""))
     size = sum(map(len, accepted)) + sum(map(len, ids)) + sum(len(rejection.raw) for rejection in rejections)
-    return batch_of(source, accepted, ids, np.array(rows, np.uint64), size, rejections)
+    return batch_of(source, accepted, ids, np.array(rows, np.uint64), size, rejections, fields=fields)
 
 
 def _why_rejected(text: bytes | None, identity: bytes) -> RejectionReason | None:

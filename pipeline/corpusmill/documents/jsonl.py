@@ -2,7 +2,7 @@
 
 Every line is read whole and strictly by RFC 8259, so an accepted line is valid JSON in every field by orjson's
 definition: valid UTF-8, no number beyond float64, at most 1,024 levels. A line that is not a document is never dropped
-silently: it becomes a `Rejection` with one of eight reasons. Accepted: a last line without newline, ``\\r\\n``, a UTF-8
+silently: it becomes a `Rejection` with one of nine reasons. Accepted: a last line without newline, ``\\r\\n``, a UTF-8
 byte order mark at the start of the file, and duplicate keys (the last one counts, as in most parsers).
 
 Price: one pass, single-threaded, little more than orjson and `str.encode` (benchmarks/json_lines.py). orjson needs up
@@ -13,13 +13,13 @@ to forty times a line's bytes, so it reads short lines, and long ones are read b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
 import orjson
 
-from corpusmill.documents.batch import DocumentBatch, Rejection, RejectionReason, batch_of
+from corpusmill.documents.batch import LONGEST_FIELDS_BYTES, DocumentBatch, Rejection, RejectionReason, batch_of
 from corpusmill.documents.field_names import field_of, get_field
 from corpusmill.documents.json_members import (
     LONGEST_PARSED_BYTES,
@@ -27,6 +27,7 @@ from corpusmill.documents.json_members import (
     is_json,
     is_utf8,
     is_within_limits,
+    values_of,
 )
 from corpusmill.documents.json_strings import QUOTE, Line, decode
 from corpusmill.documents.lines import BLOCK_BYTES, LONGEST_LINE_BYTES, LineBlock, read_line_blocks
@@ -42,12 +43,13 @@ def read_documents(
     source: str,
     text_field: str,
     id_field: str,
+    fields: Sequence[str] = (),
     block_bytes: int = BLOCK_BYTES,
     longest_line_bytes: int = LONGEST_LINE_BYTES,
 ) -> Iterator[DocumentBatch]:
     """Yields the documents of a decompressed `stream` in order, a batch for every `block_bytes` or so.
 
-    `source` names the file in the batches; `text_field` and `id_field` are names of fields (field_names.py).
+    `source` names the file in the batches; `text_field`, `id_field` and `fields` are names of fields (field_names.py).
     The documents do not depend on `block_bytes`, only the batches do. Errors of the stream (truncated, corrupt) pass
     through.
     """
@@ -57,15 +59,18 @@ def read_documents(
             rejections = [Rejection(RejectionReason.LINE_TOO_LONG, first_line, block.data)]
             batch = batch_of(source, [], [], np.empty(0, np.uint64), block.stream_bytes, rejections)
         else:
-            batch = _parse(block, source, text_field, id_field, first_line)
+            batch = _parse(block, source, text_field, id_field, fields, first_line)
         first_line += batch.lines
         yield batch
 
 
-def _parse(block: LineBlock, source: str, text_field: str, id_field: str, first_line: int) -> DocumentBatch:
+def _parse(
+    block: LineBlock, source: str, text_field: str, id_field: str, fields: Sequence[str], first_line: int
+) -> DocumentBatch:
     texts: list[bytes] = []
     ids: list[bytes] = []
     line_numbers: list[int] = []
+    asked: list[bytes] = []
     spans: list[tuple[int, int]] = []
     rejections: list[Rejection] = []
     view = memoryview(block.data)
@@ -75,14 +80,27 @@ def _parse(block: LineBlock, source: str, text_field: str, id_field: str, first_
         document = parse(line, text_field, id_field)
         if document is None:
             rejections.append(Rejection(why_rejected(line, text_field), number, line.tobytes()))
-        else:
-            texts.append(document[0])
-            ids.append(document[1])
-            line_numbers.append(number)
-            spans.append((start, end))
+            continue
+        if fields:
+            values = _fields(line, fields)
+            if len(values) > LONGEST_FIELDS_BYTES:
+                rejections.append(Rejection(RejectionReason.FIELD_TOO_LONG, number, line.tobytes()))
+                continue
+            asked.append(values)
+        texts.append(document[0])
+        ids.append(document[1])
+        line_numbers.append(number)
+        spans.append((start, end))
     starts, ends = np.array(spans, np.uint64).reshape(-1, 2).T
     hashes = text_hashes(np.frombuffer(block.data, np.uint8), starts, ends)[0]
-    return batch_of(source, texts, ids, np.array(line_numbers, np.uint64), block.stream_bytes, rejections, hashes)
+    numbers = np.array(line_numbers, np.uint64)
+    return batch_of(source, texts, ids, numbers, block.stream_bytes, rejections, hashes, asked)
+
+
+def _fields(line: Line, fields: Sequence[str]) -> bytes:
+    """The JSON object of some fields of a line that is a document, without those that it lacks."""
+    found = ((name, values_of(line, name, [(0, len(line))])[0]) for name in fields)
+    return b"{" + b",".join(orjson.dumps(name) + b":" + value for name, value in found if value is not None) + b"}"
 
 
 def _parse_line(line: Line, text_field: str, id_field: str) -> tuple[bytes, bytes] | None:

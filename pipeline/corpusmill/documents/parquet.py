@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -139,6 +139,7 @@ def read_rows(
     id_field: str,
     row_groups: tuple[int, int] | None = None,
     name: str = "",
+    fields: Sequence[str] = (),
 ) -> Iterator[DocumentBatch]:
     """The rows of a parquet file, or of its row groups [first, last), as documents; row numbers start at 0 there.
 
@@ -149,8 +150,9 @@ def read_rows(
     schema = file.schema_arrow
     text = text_place(schema, name, text_field)
     identity = place_of(schema, id_field)
-    rows = Rows(source, text, identity)
-    columns = [".".join(place) for place in dict.fromkeys((text, identity)) if place]
+    others = {field: place_of(schema, field) for field in fields}
+    rows = Rows(source, text, identity, others)
+    columns = [".".join(place) for place in dict.fromkeys((text, identity, *others.values())) if place]
     for batch in read_few(file, stream, name, columns, row_groups):
         try:
             yield from rows.add(batch, DECODED_ROWS)

@@ -46,24 +46,26 @@ def read_documents(
     *,
     text_field: str,
     id_field: str,
+    fields: Sequence[str] = (),
     source: str = "",
     row_groups: tuple[int, int] | None = None,
     compression: Compression | None = None,
 ) -> Iterator[DocumentBatch]:
     """The documents of a whole file, or of row groups [first, last) of parquet, in order.
 
-    `name`: of the file, by which it is read; `source`: its name in the batches, if it is another. `compression`: of
-    lines, instead of what the name says. Errors as the kind's own reader raises them.
+    `name`: of the file, by which it is read; `fields`: what is read of each document besides its text and id; `source`:
+    its name in the batches, if it is another. `compression`: of lines, instead of what the name says. Errors as the
+    kind's own reader raises them.
     """
-    fields: dict[str, Any] = {"source": source or name, "text_field": text_field, "id_field": id_field}
+    named: dict[str, Any] = {"source": source or name, "text_field": text_field, "id_field": id_field, "fields": fields}
     match reader_of(name):
         case "parquet":
-            yield from parquet.read_rows(stream, name=name, row_groups=row_groups, **fields)
+            yield from parquet.read_rows(stream, name=name, row_groups=row_groups, **named)
         case "arrow":
-            yield from arrow.read_rows(stream, name=name, **fields)
+            yield from arrow.read_rows(stream, name=name, **named)
         case _:
             with open_decompressed(stream, name, compression) as lines:
-                yield from jsonl.read_documents(lines, **fields)
+                yield from jsonl.read_documents(lines, **named)
 
 
 def open_lines(

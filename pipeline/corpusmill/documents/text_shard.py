@@ -20,6 +20,7 @@ from corpusmill.errors import CorruptDataError
 TEXT_FILE, OFFSET_FILE, SOURCES_FILE = "tokenized", "offset", "sources.json"
 LINE_NUMBER_FILE, LINE_HASH_FILE = "linenum", "linehash"
 ID_FILE, ID_END_FILE = "ids", "id_ends"
+FIELDS_FILE, FIELDS_END_FILE = "fields", "fields_ends"  # only if fields are asked for
 REWRITTEN_FILE = "rewritten"  # only if a step changed a text
 TEXT_SHARD_FILES = (TEXT_FILE, OFFSET_FILE, LINE_NUMBER_FILE, LINE_HASH_FILE, ID_FILE, ID_END_FILE, SOURCES_FILE)
 
@@ -50,7 +51,8 @@ class TextShardWriter:
     shard.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fields: bool = False) -> None:
+        """`fields`: whether the batches have fields that are asked for."""
         self.documents = 0
         self.text_bytes = 0
         self.sources: list[SourceEntry] = []
@@ -68,7 +70,8 @@ class TextShardWriter:
         self._line_hashes = _create(folder / LINE_HASH_FILE)
         self._ids = _create(folder / ID_FILE)
         self._id_ends = _create(folder / ID_END_FILE)
-        self._id_bytes = 0
+        self._id_bytes = self._fields_bytes = 0
+        self._fields = [_create(folder / name) for name in (FIELDS_FILE, FIELDS_END_FILE)] if fields else []
 
     def start_source(self, path: str) -> None:
         """The batches that follow come from this source file."""
@@ -90,6 +93,12 @@ class TextShardWriter:
         self._ids.write(batch.ids.data)
         self._id_ends.write((batch.id_bounds[1:] + self._id_bytes).astype("<u8").tobytes())
         self._id_bytes += len(batch.ids)
+        if self._fields:
+            values, ends = self._fields
+            sizes = np.fromiter(map(len, batch.fields), np.uint64, batch.documents)
+            values.write(b"".join(batch.fields))
+            ends.write((np.cumsum(sizes, dtype=np.uint64) + np.uint64(self._fields_bytes)).astype("<u8").tobytes())
+            self._fields_bytes += int(sizes.sum())
         self.documents += batch.documents
         self.text_bytes += len(batch.text) - batch.documents
         self._lines += batch.lines
@@ -111,7 +120,8 @@ class TextShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for file in (self._text, self._offsets, self._line_numbers, self._line_hashes, self._ids, self._id_ends):
+        columns = (self._text, self._offsets, self._line_numbers, self._line_hashes, self._ids, self._id_ends)
+        for file in (*columns, *self._fields):
             file.close()
         if kind is None:
             self._finish_source()
@@ -129,18 +139,18 @@ def _create(path: Path) -> BinaryIO:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DocumentIds:
-    """The ids of a text shard's documents. The arrays are memory-mapped and read-only.
+class DocumentStrings:
+    """A string of each of a text shard's documents, such as its id. The arrays are memory-mapped and read-only.
 
-    `data`  uint8 (id_bytes,): the ids, UTF-8, back to back
-    `ends`  uint64 (documents,): one past each document's id in `data`
+    `data`  uint8 (bytes,): the strings, UTF-8, back to back
+    `ends`  uint64 (documents,): one past each document's string in `data`
     """
 
     data: NDArray[np.uint8]
     ends: NDArray[np.uint64]
 
     def __getitem__(self, ordinal: int) -> str:
-        """The id of one document; empty if it has none."""
+        """The string of one document; an id is empty if it has none."""
         start = int(self.ends[ordinal - 1]) if ordinal else 0
         return self.data[start : int(self.ends[ordinal])].tobytes().decode()
 
@@ -250,9 +260,25 @@ class TextShard:
         place = bisect_right(self.sources, ordinal, key=lambda source: source.first_document) - 1
         return self.sources[place].path, int(self.line_numbers[ordinal])
 
-    def document_ids(self) -> DocumentIds:
+    def document_ids(self) -> DocumentStrings:
         """The documents' ids, mapped anew: few readers need them, and every map holds a file descriptor."""
-        return DocumentIds(_map(self.folder / ID_FILE, np.uint8), _map(self.folder / ID_END_FILE, np.uint64))
+        return DocumentStrings(_map(self.folder / ID_FILE, np.uint8), _map(self.folder / ID_END_FILE, np.uint64))
+
+    def document_fields(self) -> DocumentStrings | None:
+        """The JSON object of each document's fields (see DocumentBatch), mapped anew; None if none were asked for.
+
+        Raises CorruptDataError if they are not as many as the documents.
+        """
+        if not (self.folder / FIELDS_END_FILE).exists():
+            return None
+        fields = DocumentStrings(
+            _map(self.folder / FIELDS_FILE, np.uint8), _map(self.folder / FIELDS_END_FILE, np.uint64)
+        )
+        last = int(fields.ends[-1]) if len(fields.ends) else 0
+        if (len(fields.ends), last) != (self.documents, len(fields.data)):
+            expected = f"fields of {self.documents:,} documents, {last:,} bytes"
+            raise _corrupt(self.folder, expected, f"of {len(fields.ends):,}, {len(fields.data):,} bytes")
+        return fields
 
     def _check(self, ordinal: int) -> None:
         if not 0 <= ordinal < self.documents:
@@ -293,7 +319,7 @@ def _map(path: Path, scalar: type[Scalar]) -> NDArray[Scalar]:
     return np.memmap(str(path), dtype, mode="r").view(np.ndarray)  # numpy resolves a Path, which costs as much again
 
 
-def _check_counts(shard: TextShard, ids: DocumentIds) -> None:
+def _check_counts(shard: TextShard, ids: DocumentStrings) -> None:
     documents = 0
     for source in shard.sources:
         if source.first_document != documents or source.lines != source.documents + sum(source.rejected.values()):

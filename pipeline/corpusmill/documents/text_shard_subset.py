@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from corpusmill.documents.batch import SEPARATOR
 from corpusmill.documents.text_shard import (
+    FIELDS_END_FILE,
+    FIELDS_FILE,
     ID_END_FILE,
     ID_FILE,
     LINE_HASH_FILE,
@@ -20,6 +22,7 @@ from corpusmill.documents.text_shard import (
     OFFSET_FILE,
     REWRITTEN_FILE,
     TEXT_FILE,
+    DocumentStrings,
     TextShard,
     write_sources,
 )
@@ -81,19 +84,15 @@ class SubsetWriter:
 
     def _write_columns(self) -> None:
         shard, kept, folder = self._shard, self._kept, self._folder
-        ids = shard.document_ids()
-        id_bounds = np.concatenate([np.zeros(1, np.uint64), ids.ends])
-        edges = np.flatnonzero(np.diff(kept, prepend=False, append=False))
-        with (folder / ID_FILE).open("wb") as file:
-            for begin, end in zip(id_bounds[edges[::2]].tolist(), id_bounds[edges[1::2]].tolist(), strict=True):
-                file.write(ids.data[begin:end].data)
         lengths = self._lengths[kept]
         columns = {
             OFFSET_FILE: np.cumsum(lengths, dtype=np.uint64) - lengths,
-            ID_END_FILE: np.cumsum(np.diff(id_bounds)[kept], dtype=np.uint64),
+            ID_END_FILE: self._write_strings(shard.document_ids(), ID_FILE),
             LINE_NUMBER_FILE: shard.line_numbers[kept],
             LINE_HASH_FILE: shard.line_hashes[kept],
         }
+        if (fields := shard.document_fields()) is not None:
+            columns[FIELDS_END_FILE] = self._write_strings(fields, FIELDS_FILE)
         if self._rewritten[kept].any():
             columns[REWRITTEN_FILE] = np.flatnonzero(self._rewritten[kept]).astype(np.uint64)
         for name, column in columns.items():
@@ -105,6 +104,15 @@ class SubsetWriter:
             rejected = dict(sorted({**source.rejected, **self._reasons.get(place, {})}.items()))
             entries.append(replace(source, first_document=first, documents=last - first, rejected=rejected))
         write_sources(folder, entries)
+
+    def _write_strings(self, strings: DocumentStrings, name: str) -> NDArray[np.uint64]:
+        """Write the strings of the documents that are kept; returns where each ends."""
+        bounds = np.concatenate([np.zeros(1, np.uint64), strings.ends])
+        edges = np.flatnonzero(np.diff(self._kept, prepend=False, append=False))
+        with (self._folder / name).open("wb") as file:
+            for begin, end in zip(bounds[edges[::2]].tolist(), bounds[edges[1::2]].tolist(), strict=True):
+                file.write(strings.data[begin:end].data)
+        return np.cumsum(np.diff(bounds)[self._kept], dtype=np.uint64)
 
 
 def content_at(shard: TextShard, documents: NDArray[np.int64], ordinals: NDArray[np.int64], unit: int) -> ContentSum:

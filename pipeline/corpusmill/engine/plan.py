@@ -119,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     `benchmarks` are the files of each benchmark, `decisions` those of the list of `forget` and of decisions made
     elsewhere, `steps` the identities of the steps' code, `references` those of `dedup.against`, all in the
     configuration's order. `paths`, with a budget: for each file of each shard, the number of its entry in
-    `source.paths`.
+    `source.paths`. `fields`: those of documents that steps, decisions and the budget ask for, sorted.
     """
 
     shards: list[list[SourceFile]]
@@ -130,6 +130,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     decisions: list[list[SourceFile]] | None = None
     paths: list[list[int]] | None = None
     references: list[Reference] | None = None
+    fields: list[str] | None = None
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""

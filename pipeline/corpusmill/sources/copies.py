@@ -206,11 +206,11 @@ class InputFile:
     stored: StoredFile | None
     endpoint_url: str | None
 
-    def documents(self, text_field: str, id_field: str = "id") -> Iterator[DocumentBatch]:
+    def documents(self, text_field: str, id_field: str = "id", fields: Sequence[str] = ()) -> Iterator[DocumentBatch]:
         """Its documents; line and row numbers count from 0."""
         with self._opened() as (stream, name):
-            fields: dict[str, Any] = {"text_field": text_field, "id_field": id_field}
-            yield from reading.read_documents(stream, name, source=self.name, **fields)
+            named: dict[str, Any] = {"text_field": text_field, "id_field": id_field, "fields": fields}
+            yield from reading.read_documents(stream, name, source=self.name, **named)
 
     @contextmanager
     def lines(self, texts: Sequence[str], others: Sequence[str] = ()) -> Iterator[BinaryIO]:
@@ -264,16 +264,19 @@ def each_file(inputs: list[str], endpoint_url: str | None = None) -> Iterator[In
         yield InputFile(file.name, file, endpoint_url)
 
 
-def read_source(copy: SourceCopy, source: TextFields) -> Iterator[DocumentBatch]:
-    """The documents of a file or part, in order; line (or row) numbers count from 0 in it."""
+def read_source(copy: SourceCopy, source: TextFields, fields: Sequence[str] = ()) -> Iterator[DocumentBatch]:
+    """The documents of a file or part, in order; line (or row) numbers count from 0 in it.
 
-    fields: dict[str, Any] = {"text_field": source.text_field, "id_field": source.id_field}
+    `fields`: what is read of each document besides its text and id.
+    """
+
+    named: dict[str, Any] = {"text_field": source.text_field, "id_field": source.id_field, "fields": fields}
     if copy.is_table:
         with open_table(copy) as table:
-            yield from reading.read_documents(table, copy.shown, source=copy.name, row_groups=copy.row_groups, **fields)
+            yield from reading.read_documents(table, copy.shown, source=copy.name, row_groups=copy.row_groups, **named)
     else:
         with open_lines(copy) as lines:
-            yield from jsonl.read_documents(lines, source=copy.name, **fields)
+            yield from jsonl.read_documents(lines, source=copy.name, **named)
 
 
 def read_numbered(copy: SourceCopy, wanted: set[int], source: TextFields) -> Iterator[tuple[int, bytes]]:

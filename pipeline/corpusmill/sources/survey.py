@@ -17,7 +17,7 @@ import orjson
 
 from corpusmill.documents.compression import ending_of, is_parquet, is_table, open_decompressed
 from corpusmill.documents.decompressing import PieceStream
-from corpusmill.documents.field_names import DEEPEST, all_fields
+from corpusmill.documents.field_names import DEEPEST, MISSING, all_fields, get_field
 from corpusmill.documents.lines import read_line_blocks
 from corpusmill.engine.plan import SourceFile
 from corpusmill.errors import SourceError
@@ -49,8 +49,8 @@ Visit = Callable[[dict[str, Any] | list[str], str], None]
 @dataclass(frozen=True)
 class FileSurvey:
     """The beginning of one file: its `lines` (parquet: rows), and by key the number of lines with text there, the bytes
-    of that text, and the number of lines with what can be an id: text or an integer. `share`: about how much of the
-    file it is; `size_bytes`: the file's, as stored.
+    of that text, and the number of lines with what can be an id: text or an integer. `asked`: the fields among those
+    asked for that it has. `share`: about how much of the file it is; `size_bytes`: the file's, as stored.
     """
 
     name: str
@@ -60,6 +60,7 @@ class FileSurvey:
     text_bytes: Counter[str]
     lines_with_id: Counter[str]
     share: float
+    asked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,20 @@ def survey_sources(
     endpoint_url: str | None = None,
     *,
     fields: Collection[str] = (),
+    asked: Collection[str] = (),
     most_files: int = MOST_FILES,
     visit: Visit = lambda _seen, _where: None,
 ) -> Survey:
     """Survey listed files, at most so many of each ending; CorruptDataError for a file that cannot be read.
 
-    `fields`: of a table, the columns of bytes to read: other bytes may be images, which are no text.
+    `fields`: of a table, the columns of bytes to read: other bytes may be images, which are no text. `asked`: other
+    fields, of any type, to look for.
     """
     by_ending: dict[str, list[StoredFile]] = {}
     for file in files:
         by_ending.setdefault(ending_of(file.name), []).append(file)
     surveyed = [
-        _survey(file, endpoint_url, visit, fields)
+        _survey(file, endpoint_url, visit, fields, asked)
         for group in by_ending.values()
         for file in group[:: max(1, -(-len(group) // most_files))]
     ]
@@ -197,6 +200,19 @@ def require_id_field(survey: Survey, field: str) -> None:
         )
 
 
+def require_asked_fields(survey: Survey, fields: Collection[str]) -> None:
+    """SourceError if lines were read, and none of them has a field that steps, decisions or the budget ask for."""
+    found = frozenset[str]().union(*(file.asked for file in survey.files))
+    if lacking := [field for field in fields if field not in found] if survey.lines() else []:
+        raise SourceError(
+            "survey.no_field: no line has a field that steps, decisions or the budget ask for",
+            where=f"{survey.lines():,} lines at the start of {len(survey.files):,} files",
+            expected=", ".join(lacking),
+            got=_shares(sum((file.lines_with_id for file in survey.files), Counter[str]()), survey.lines()) or "none",
+            next_step="fix the name; dots reach into objects, as in meta.lang",
+        )
+
+
 def files_without(survey: Survey, field: str) -> list[FileSurvey]:
     """The surveyed files that have lines, but no text under a key."""
     return [file for file in survey.files if file.lines and not file.lines_with_text[field]]
@@ -208,22 +224,26 @@ def _shares(with_text: Counter[str], lines: int) -> str:
     return ", ".join(f"{key} in {with_text[key] / lines:.0%}" for key in keys)
 
 
-def _survey(file: StoredFile, endpoint_url: str | None, visit: Visit, fields: Collection[str]) -> FileSurvey:
+def _survey(
+    file: StoredFile, endpoint_url: str | None, visit: Visit, fields: Collection[str], asked: Collection[str]
+) -> FileSurvey:
     store, name = open_location(file.location, endpoint_url=endpoint_url)
+    found: set[str] = set()
     lines, with_text, text_bytes, with_id = 0, Counter[str](), Counter[str](), Counter[str]()
     with store.open(name) as raw:
         has_rows = is_table(file.name)
-        records, share = _rows(raw, file, visit, fields) if has_rows else _lines(raw, file)
+        records, share = _rows(raw, file, visit, fields, asked, found) if has_rows else _lines(raw, file)
         for record in records:
             lines += 1
             if not has_rows:
                 visit(record, f"{file.name}, line {lines:,}")
+                found.update(name for name in asked if get_field(record, name, MISSING) is not MISSING)
             for key, value in all_fields(record):
                 with_id[key] += type(value) is int or (isinstance(value, str) and value != "")
                 if isinstance(value, str):
                     with_text[key] += 1
                     text_bytes[key] += len(value.encode(errors="surrogatepass"))
-    return FileSurvey(file.name, file.size_bytes, lines, with_text, text_bytes, with_id, share)
+    return FileSurvey(file.name, file.size_bytes, lines, with_text, text_bytes, with_id, share, frozenset(found))
 
 
 class _Counted:
@@ -266,29 +286,37 @@ def _members(line: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _rows(raw: BinaryIO, file: StoredFile, visit: Visit, fields: Collection[str]) -> tuple[list[dict[str, Any]], float]:
-    """The texts and integers of the first rows by name, dots for structs, and the share of all rows that they are."""
+def _rows(
+    raw: BinaryIO, file: StoredFile, visit: Visit, fields: Collection[str], asked: Collection[str], found: set[str]
+) -> tuple[list[dict[str, Any]], float]:
+    """The texts and integers of the first rows by name, dots for structs, and the share of all rows that they are;
+    `found` gets those of `asked` that there are.
+    """
     if is_parquet(file.name):
         table = parquet.open_parquet(raw, file.name)
         schema, all_rows = table.schema_arrow, table.metadata.num_rows
         places = _surveyed(schema, fields)
-        batches = parquet.read_batches(table, file.name, ROWS, columns=list(places))
+        batches = parquet.read_few(table, raw, file.name, [".".join(place) for place in places.values()])
     else:
         counted = _Counted(raw)
         arrow_table = arrow.ArrowTable(cast(BinaryIO, counted), file.name, lambda schema: _columns(schema, fields))
         schema, batches, all_rows = arrow_table.schema, arrow_table.batches(), 0
         places = _surveyed(schema, fields)
     visit(schema.names, file.name)
-    batch = next(batches, None)
-    if batch is None:
-        return [], 1.0
-    first = batch.slice(0, ROWS)
-    values = [_values(columns.field_at(first, place)) for place in places.values()]
-    rows = [dict(zip(places, row, strict=True)) for row in zip(*values, strict=True)]
+    found.update(name for name in asked if columns.place_of(schema, name))
+    rows: list[dict[str, Any]] = []
+    seen = 0
+    for batch in batches:
+        first = batch.slice(0, ROWS - seen)
+        values = [_values(columns.field_at(first, place)) for place in places.values()]
+        rows += [dict(zip(places, row, strict=True)) for row in zip(*values, strict=True)]
+        seen += batch.num_rows
+        if seen >= ROWS:
+            break
     if is_parquet(file.name):
-        return rows, len(rows) / max(1, all_rows)
+        return rows, len(rows) / all_rows if all_rows else 1.0
     read = min(1.0, counted.bytes_read / max(1, file.size_bytes))
-    return rows, read * len(rows) / max(1, batch.num_rows)
+    return rows, read * len(rows) / seen if seen else 1.0
 
 
 def _columns(schema: Any, fields: Collection[str]) -> list[int]:

@@ -81,7 +81,7 @@ class Asked:
 
     def answers(self, batch: Batch) -> Answers:
         """The step's answers for every document. StepError depending on the step's `on_error`."""
-        answers = Answers()
+        answers, batch = Answers(), batch.asking(self.step.fields or ())
         if hasattr(self._instance, "batch"):
             self._ask_batch(batch, answers)
         else:

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from corpusmill.report.tried import TriedDocument
 from corpusmill.sources.copies import each_file
@@ -111,8 +112,11 @@ def try_steps(
     """Every document with its outcome, in order. StepError as a build raises it, ConfigError as a plan does."""
     try:
         chain = Chain(steps)
-        read = list(islice(_documents(inputs, text_field, id_field, endpoint_url), documents))
-        batch = batch_of_texts([text for text, _ in read], lambda document: read[document][1])
+        fields = sorted({name for step in steps for name in step.fields or ()})
+        read = list(islice(_documents(inputs, text_field, id_field, fields, endpoint_url), documents))
+        batch = batch_of_texts(
+            [text for text, *_ in read], lambda document: read[document][1], [found for *_, found in read]
+        )
         outcomes = chain.outcomes(batch, twice=True)
     except StepError as error:
         error.details = tuple((label, NEXT_STEP if label == "next" else value) for label, value in error.details)
@@ -127,15 +131,15 @@ def try_steps(
             before=text.decode(),
             after=outcomes.texts[number].decode() if number in outcomes.texts else None,
         )
-        for number, (text, (identity, file, line)) in enumerate(read)
+        for number, (text, (identity, file, line), _) in enumerate(read)
     ]
 
 
 def _documents(
-    inputs: list[str], text_field: str, id_field: str, endpoint_url: str | None
-) -> Iterator[tuple[bytes, Where]]:
+    inputs: list[str], text_field: str, id_field: str, fields: list[str], endpoint_url: str | None
+) -> Iterator[tuple[bytes, Where, dict[str, Any]]]:
     for file in each_file(inputs, endpoint_url):
-        for batch in file.documents(text_field, id_field):
-            numbers = batch.line_numbers.tolist()
-            for text, identity, number in zip(batch.texts(), batch.each_id(), numbers, strict=True):
-                yield text, (identity.decode(), file.name, number + 1)
+        for batch in file.documents(text_field, id_field, fields):
+            numbers, found = batch.line_numbers.tolist(), batch.fields or [b"{}"] * batch.documents
+            for text, identity, number, values in zip(batch.texts(), batch.each_id(), numbers, found, strict=True):
+                yield text, (identity.decode(), file.name, number + 1), orjson.loads(values)

@@ -43,7 +43,7 @@ with lazily:
 
 if TYPE_CHECKING:
     from corpusmill.decontamination.search import Hit, Searcher
-    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.documents.text_shard import DocumentStrings, TextShard
     from corpusmill.engine.build import Build
     from corpusmill.report.content import ContaminationSummary, HitExample
 
@@ -130,7 +130,7 @@ def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]
 
 
 def _about(
-    text: TextShard, ids: DocumentIds, hit: Hit, searcher: Searcher, place: Callable[[int], FilePlace]
+    text: TextShard, ids: DocumentStrings, hit: Hit, searcher: Searcher, place: Callable[[int], FilePlace]
 ) -> dict[str, Any]:
     """The row of a hit in HITS; `covered`: the bytes of its passage that the item shares."""
     source, line = place(hit.text)

@@ -33,7 +33,7 @@ with lazily:
     from corpusmill.documents import text_shard
 
 if TYPE_CHECKING:
-    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.documents.text_shard import DocumentStrings, TextShard
     from corpusmill.engine.build import Build
     from corpusmill.tokens.token_shard import TokenShard
 
@@ -195,7 +195,7 @@ class EarlierShard(ABC):
         return text_shard.open_text_shard(self.build.folder(*text_step(self.build, self.name)))
 
     @cached_property
-    def ids(self) -> DocumentIds:
+    def ids(self) -> DocumentStrings:
         return self.text.document_ids()
 
     @abstractmethod

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, UnsetType
 
 from corpusmill.engine.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage
@@ -122,11 +124,14 @@ def _malformed(receipt: Receipt) -> int:
 
 
 class Settings(Identity, frozen=True, kw_only=True):
-    """The keys of a document, and the libraries that read them."""
+    """The keys of a document, and the libraries that read them. `fields`: those that steps, decisions or the budget ask
+    for; UNSET if there are none.
+    """
 
     text_field: str
     id_field: str
     libraries: dict[str, str]
+    fields: list[str] | UnsetType = UNSET
 
 
 def parsing_libraries(files: Iterable[SourceFile]) -> dict[str, str]:
@@ -136,7 +141,8 @@ def parsing_libraries(files: Iterable[SourceFile]) -> dict[str, str]:
 
 def _identity(build: Build, shard: str) -> Settings:
     source, libraries = build.config.source, parsing_libraries(build.plan.shards[int(shard)])
-    return Settings(text_field=source.text_field, id_field=source.id_field, libraries=libraries)
+    fields = build.plan.fields or UNSET
+    return Settings(text_field=source.text_field, id_field=source.id_field, libraries=libraries, fields=fields)
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
@@ -148,9 +154,11 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     traffic = Traffic()
     content = ContentSum()
     advance.begin(sum(file.size_bytes for file in inputs.source.files))
-    with text_shard.TextShardWriter(folder) as writer, (folder / QUARANTINE).open("wb") as quarantine:
+    fields = settings.fields or ()
+    writing = text_shard.TextShardWriter(folder, fields=bool(fields))
+    with writing as writer, (folder / QUARANTINE).open("wb") as quarantine:
         for copy in local_copies(inputs["downloaded"], inputs.source, traffic):
-            for batch in read_texts(copy, settings, writer, counts, examples):
+            for batch in read_texts(copy, settings, writer, counts, examples, fields):
                 first = writer.documents - batch.documents
                 content += content_kernels.texts_sum(batch.text, batch.bounds.astype(np.uint64), 1, shard, first)
                 documents_quarantine.append_rejections(quarantine, batch)
@@ -171,14 +179,16 @@ def read_texts(
     writer: TextShardWriter,
     counts: Counter[str],
     examples: list[dict[str, Any]],
+    fields: Sequence[str] = (),
 ) -> Iterator[DocumentBatch]:
-    """Write the texts of a source file to a text shard; gives each batch once it is written.
+    """Write the texts of a source file, and the fields that are asked for, to a text shard; gives each batch once it is
+    written.
 
     `counts` and `examples` receive what is read and rejected, and the places of the first rejected lines.
     """
     writer.start_source(copy.name)
     counts["files"] += 1
-    for batch in read_source(copy, source):
+    for batch in read_source(copy, source, fields):
         writer.append(batch)
         counts["lines"] += batch.lines
         counts["bytes_read"] += batch.line_bytes

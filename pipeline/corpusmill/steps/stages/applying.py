@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.documents.text_shard import DocumentStrings, TextShard
     from corpusmill.engine.build import Build
     from corpusmill.engine.work import Resources
     from corpusmill.sources.parts import FilePlace
@@ -68,7 +68,9 @@ def steps_before(build: Build, place: Place) -> dict[str, Any]:
     """`steps` and `code` of the configured steps of a place, in order."""
     pairs = zip(build.config.steps or (), build.plan.steps or (), strict=True)
     own = [(step, code) for step, code in pairs if step.before == place]
-    steps = [step.model_dump(mode="json", exclude={"seconds"}) for step, _ in own]
+    steps = [
+        step.model_dump(mode="json", exclude={"seconds"} if step.fields else {"seconds", "fields"}) for step, _ in own
+    ]
     return {"steps": steps, "code": [code for _, code in own]}
 
 
@@ -80,7 +82,8 @@ def chain_of(settings: StepsSettings, resources: Resources) -> Chain:
 
 
 def batch_of(
-    ids: DocumentIds,
+    text: TextShard,
+    ids: DocumentStrings,
     first: int,
     data: NDArray[np.uint8],
     bounds: NDArray[np.int64],
@@ -90,12 +93,18 @@ def batch_of(
     """Documents from `first` on, as steps see them. Document i of them is `data[bounds[i] + between : bounds[i + 1]]`:
     `between` bytes precede each. `place`: of a document of `text`, by its ordinal.
     """
+    fields = text.document_fields()
+
+    def fields_of(ordinal: int) -> dict[str, Any]:
+        found: dict[str, Any] = orjson.loads(fields[ordinal]) if fields else {}
+        return found
 
     def where(ordinal: int) -> tuple[str, str, int]:
         source, line = place(ordinal)
         return ids[ordinal], source, line + 1
 
-    return answers.Batch(data, bounds[:-1] + between, bounds[1:], where, np.arange(first, first + len(bounds) - 1))
+    ordinals = np.arange(first, first + len(bounds) - 1)
+    return answers.Batch(data, bounds[:-1] + between, bounds[1:], where, ordinals, fields_of)
 
 
 class AppliedSteps:
@@ -129,7 +138,7 @@ class AppliedSteps:
         self._failed: Counter[str] = Counter()
         self._added_bytes = self._cut_bytes = self._attributed = 0
 
-    def write(self, folder: Path, read: Callable[[DocumentIds, int, int], Batch]) -> None:
+    def write(self, folder: Path, read: Callable[[DocumentStrings, int, int], Batch]) -> None:
         """Write the resulting text shard and the files of rows; `read`: documents [first, last) as steps see them.
 
         StepError and StepChangedError as the chain raises them.

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.documents.text_shard import DocumentStrings, TextShard
     from corpusmill.engine.build import Build
     from corpusmill.steps import Batch
 
@@ -171,10 +171,10 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
     gone = listed.get("copies", {}) | listed.get("join", {})
     applied = AppliedSteps(text, chain_of(settings, resources), place, gone=gone)
 
-    def read(ids: DocumentIds, first: int, last: int) -> Batch:
+    def read(ids: DocumentStrings, first: int, last: int) -> Batch:
         bounds = text.bounds(first, last - first).astype(np.int64)
         data = text.text[bounds[0] : bounds[-1]]
-        return batch_of(ids, first, data, bounds - bounds[0], place, between=len(batch.SEPARATOR))
+        return batch_of(text, ids, first, data, bounds - bounds[0], place, between=len(batch.SEPARATOR))
 
     applied.write(folder, read)
     counts, details = applied.account(inputs.unit, folder)

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.dedup.ranges import Ranges
-    from corpusmill.documents.text_shard import DocumentIds, TextShard
+    from corpusmill.documents.text_shard import DocumentStrings, TextShard
     from corpusmill.engine.build import Build
     from corpusmill.steps import Batch
 
@@ -110,9 +110,9 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
     else:
         applied = AppliedSteps(text, chain, place, passed=frozenset(emptied))
 
-    def read(ids: DocumentIds, first: int, last: int) -> Batch:
+    def read(ids: DocumentStrings, first: int, last: int) -> Batch:
         kept, kept_bounds = dedup_ranges.remove_ranges_from(text.text, text.offsets, ranges, first, last)
-        return batch_of(ids, first, kept, kept_bounds.astype(np.int64), place)
+        return batch_of(text, ids, first, kept, kept_bounds.astype(np.int64), place)
 
     applied.write(folder, read)
     counts, details = applied.account(inputs.unit, folder)
