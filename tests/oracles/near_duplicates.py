@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
@@ -91,33 +91,55 @@ def decide(
     return matches
 
 
-def decide_quickly(sets: Sequence[set[Run]], similarity: str) -> list[Match | None]:
-    """`decide` for thousands of sets. Of two similar sets, the beginnings (their rarest runs first) share a run: of
-    n runs at least `similarity` * n are shared, so not all of the rarest n - ceil(similarity * n) + 1 are missing.
+class Index:
+    """Sets of runs, and the most similar of those that were added; exact, for thousands of sets.
+
+    Of two similar sets the beginnings, each with its rarest runs first, share a run: of n runs at least
+    `similarity` * n are shared, so one of the rarest n - ceil(similarity * n) + 1 is.
     """
-    least = Fraction(similarity)
-    ids: dict[Run, int] = {}
-    counts: dict[int, int] = defaultdict(int)
-    numbered = [{ids.setdefault(run, len(ids)) for run in own} for own in sets]
-    for own in numbered:
-        for run in own:
-            counts[run] += 1
-    holders: dict[int, list[int]] = defaultdict(list)
-    matches: list[Match | None] = []
-    for own in numbered:
-        beginning = sorted(own, key=lambda run: (counts[run], run))[: len(own) - ceil(least * len(own)) + 1]
-        candidates = {kept for run in beginning for kept in holders[run]}
-        match = max(_similar(numbered, own, sorted(candidates), least), key=lambda pair: pair.similarity, default=None)
-        if match is None:
-            for run in beginning:
-                holders[run].append(len(matches))
-        matches.append(match)
+
+    def __init__(self, sets: Sequence[set[Run]], similarity: str) -> None:
+        self.least = Fraction(similarity)
+        ids: dict[Run, int] = {}
+        self.sets = [{ids.setdefault(run, len(ids)) for run in own} for own in sets]
+        self.counts = Counter(run for own in self.sets for run in own)
+        self.holders: dict[int, list[int]] = defaultdict(list)
+
+    def add(self, number: int) -> None:
+        """Let `best` find the set `sets[number]`."""
+        for run in self._beginning(number):
+            self.holders[run].append(number)
+
+    def best(self, number: int) -> Match | None:
+        """The most similar of the added sets, the first of several; None if none is similar enough."""
+        own, match = self.sets[number], None
+        for kept in sorted({kept for run in self._beginning(number) for kept in self.holders[run]}):
+            shared = len(self.sets[kept] & own)
+            similarity = Fraction(shared, len(self.sets[kept]) + len(own) - shared)
+            if similarity >= self.least and (match is None or similarity > match.similarity):
+                match = Match(kept, similarity)
+        return match
+
+    def _beginning(self, number: int) -> list[int]:
+        own = self.sets[number]
+        return sorted(own, key=lambda run: (self.counts[run], run))[: len(own) - ceil(self.least * len(own)) + 1]
+
+
+def decide_quickly(sets: Sequence[set[Run]], similarity: str, among: Iterable[int] | None = None) -> list[Match | None]:
+    """`decide` for thousands of sets; with `among`, of those alone, in this order: every other has None."""
+    index = Index(sets, similarity)
+    matches: list[Match | None] = [None] * len(sets)
+    for number in range(len(sets)) if among is None else among:
+        matches[number] = index.best(number)
+        if matches[number] is None:
+            index.add(number)
     return matches
 
 
-def _similar(sets: list[set[int]], own: set[int], candidates: list[int], least: Fraction) -> Iterator[Match]:
-    for kept in candidates:
-        shared = len(sets[kept] & own)
-        similarity = Fraction(shared, len(sets[kept]) + len(own) - shared)
-        if similarity >= least:
-            yield Match(kept, similarity)
+def unmatched(sets: Sequence[set[Run]], removed: Iterable[int], similarity: str) -> list[int]:
+    """The removed sets that are similar to none of those that were kept."""
+    index, gone = Index(sets, similarity), set(removed)
+    for number in range(len(sets)):
+        if number not in gone:
+            index.add(number)
+    return [number for number in sorted(gone) if index.best(number) is None]
