@@ -255,7 +255,7 @@ def test_airflow_side_unpickles_and_evaluates_nothing(path: Path) -> None:
 
 
 def test_airflows_side_needs_none_of_the_workers_packages() -> None:
-    """An environment that has the wheel without its extra; questions.py asks the workers."""
+    """The thin install of docs/existing-airflow.md; questions.py asks the workers."""
     sources = [parsed(path) for path in (ROOT / "pipeline" / "corpusmill_airflow").rglob("*.py")]
     modules = {
         node.module
@@ -264,14 +264,14 @@ def test_airflows_side_needs_none_of_the_workers_packages() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("corpusmill.")
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    of_airflow = {"jinja2", "rich"}  # which needs them itself
-    named = [re.split(r"[^\w-]", item)[0].replace("-", "_") for item in project["optional-dependencies"]["worker"]]
+    of_airflow, thin = {"jinja2", "pydantic", "pyyaml", "rich"}, {"msgspec", "xxhash"}
+    named = [re.split(r"[^\w-]", item)[0].replace("-", "_") for item in project["dependencies"]]
     code = (
         "import importlib, importlib.abc, sys\n"
         "import corpusmill.lazy\n"
         "class Missing(importlib.abc.MetaPathFinder):\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name.partition('.')[0] in {sorted({*named} - of_airflow)!r}:\n"
+        f"        if name.partition('.')[0] in {sorted({*named} - of_airflow - thin)!r}:\n"
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(1, Missing())\n"
         f"[importlib.import_module(one) for one in {sorted(modules - {'corpusmill.questions'})!r}]\n"

@@ -1,4 +1,4 @@
-"""What is installed here: the version, and which packages of the extra `worker` are missing.
+"""What is installed here: the version, and which packages that steps need are missing.
 
 python -m corpusmill.installed        {"version": "0.1.0", "missing": ["numba", "numpy"]}
 """
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from corpusmill.errors import PermanentError
 from corpusmill.version import __version__
 
-OF_WORKERS = re.compile(r"^([\w.-]+).*; *extra *== *['\"]worker['\"]")
+NAME = re.compile(r"[\w.-]+")
 
 
 class NotInstalledError(PermanentError):
@@ -29,8 +29,8 @@ def missing() -> list[str]:
         required = metadata.requires("corpusmill") or []
     except metadata.PackageNotFoundError:
         return []
-    named = [match[1] for requirement in required if (match := OF_WORKERS.match(requirement))]
-    return [name for name in named if not _is_installed(name)]
+    named = [NAME.match(requirement) for requirement in required if "extra ==" not in requirement]
+    return [match[0] for match in named if match and not _is_installed(match[0])]
 
 
 def require_worker() -> None:
@@ -39,7 +39,7 @@ def require_worker() -> None:
         raise NotInstalledError(
             "environment.packages_missing: this environment has Corpusmill without the packages that its steps need",
             where=sys.executable,
-            expected=f'pip install "corpusmill[worker]=={__version__}"',
+            expected=f'pip install "corpusmill=={__version__}"',
             got=f"no {', '.join(lacking)}",
             next_step="install it here, or run Airflow's tasks in another environment (CORPUSMILL_PYTHON)",
         )
@@ -47,7 +47,7 @@ def require_worker() -> None:
 
 @contextmanager
 def worker_required() -> Iterator[None]:
-    """Turn ModuleNotFoundError into NotInstalledError where the extra `worker` is missing."""
+    """Turn ModuleNotFoundError into NotInstalledError where packages that steps need are missing."""
     try:
         yield
     except ModuleNotFoundError:

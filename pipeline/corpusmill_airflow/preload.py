@@ -65,7 +65,7 @@ def load_for_tasks() -> None:
     load_for_dag_files()
     if os.environ.get("CORPUSMILL_PYTHON"):  # steps run in another environment
         return
-    with suppress(ModuleNotFoundError):  # without the extra `worker`, which plans require
+    with suppress(ModuleNotFoundError):  # a thin install, which plans refuse
         for name in STEPS:
             importlib.import_module(name)
         import numba

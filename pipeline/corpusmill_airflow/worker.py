@@ -1,6 +1,7 @@
 """Runs the steps of tasks, in this process or in the environment that CORPUSMILL_PYTHON names.
 
-That environment has `corpusmill[worker]` of this version; Airflow's own then needs none of the packages of the extra.
+That environment has Corpusmill of this version with all its dependencies; Airflow's own then needs msgspec, pydantic,
+PyYAML and xxhash alone.
 Claims need Airflow's records of runs, so they stay in the task's process.
 
 A task's traffic with a work folder in a bucket is emitted as counters of Airflow's metrics (StatsD, OpenTelemetry),
@@ -133,9 +134,9 @@ def require_worker() -> None:
         raise PermanentError(
             "airflow.environment_differs: the environment of the steps does not match Airflow's",
             where=f"CORPUSMILL_PYTHON={python}",
-            expected=f"Corpusmill {corpusmill.__version__} with the extra worker",
+            expected=f"Corpusmill {corpusmill.__version__} with its dependencies",
             got=there.get("got", got),
-            next_step=f'{python} -m pip install "corpusmill[worker]=={corpusmill.__version__}"',
+            next_step=f'{python} -m pip install "corpusmill=={corpusmill.__version__}"',
         )
 
 

@@ -101,7 +101,7 @@ def interpreter(folder: Path, *, version: str) -> Path:
         (packages / "corpusmill" / "version.py").write_text(f"__version__ = {version!r}\n")
         described = packages / f"corpusmill-{version}.dist-info"
         described.mkdir()
-        requirements = 'Requires-Dist: pydantic>=2\nRequires-Dist: numpy>=2; extra == "worker"\n'
+        requirements = "Requires-Dist: pydantic>=2\nRequires-Dist: numpy>=2\n"
         (described / "METADATA").write_text(
             f"Metadata-Version: 2.4\nName: corpusmill\nVersion: {version}\n{requirements}"
         )
@@ -109,7 +109,7 @@ def interpreter(folder: Path, *, version: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("version", "got"), [("", "no Corpusmill"), ("99.0", "version 99.0"), (__version__, "without numpy")]
+    ("version", "got"), [("", "no Corpusmill"), ("99.0", "version 99.0"), (__version__, "without pydantic, numpy")]
 )
 def test_environment_that_cannot_run_steps_is_one_error_with_the_command_that_mends_it(
     version: str, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -122,7 +122,7 @@ def test_environment_that_cannot_run_steps_is_one_error_with_the_command_that_me
     text = str(caught.value)
     assert got in text
     assert f"CORPUSMILL_PYTHON={python}" in text
-    assert f'{python} -m pip install "corpusmill[worker]=={__version__}"' in text
+    assert f'{python} -m pip install "corpusmill=={__version__}"' in text
     with raises("airflow.environment_differs"):  # a worker elsewhere, after the plan was made here
         run_part("plan/receipt.json")
 
@@ -133,13 +133,13 @@ def test_interpreter_that_is_not_there_is_the_same_error(tmp_path: Path, monkeyp
         worker.require_worker()
 
 
-def test_airflow_without_the_extra_and_without_another_interpreter_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thin_airflow_without_another_interpreter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     described = tmp_path / f"corpusmill-{__version__}.dist-info"
     described.mkdir()
-    (described / "METADATA").write_text('Name: corpusmill\nRequires-Dist: no-such-package; extra == "worker"\n')
+    (described / "METADATA").write_text(
+        'Name: corpusmill\nRequires-Dist: no-such-package\nRequires-Dist: nor-this; extra == "openlineage"\n'
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delenv("CORPUSMILL_PYTHON", raising=False)
     with raises("environment.packages_missing", "no-such-package", "CORPUSMILL_PYTHON"):

@@ -80,6 +80,12 @@ def make_environment(folder: Path, *packages: str | Path, newest: str = "") -> P
     return folder / "bin" / "python"
 
 
+def installed(folder: Path) -> dict[str, str]:
+    """{package: version} of an environment."""
+    listed = run(uv(), "pip", "list", "--format", "json", "--python", folder / "bin" / "python")
+    return {package["name"]: package["version"] for package in json.loads(listed)}
+
+
 @dataclass
 class Fresh(Rest):
     """An Airflow of the environment `folder`/airflow-env, with a folder of configurations."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from tests.dags.live import LONGEST_SECONDS, free_port, tiny
 from tests.system.corpus import write_corpus
-from tests.wheel.fresh import AIRFLOWS, ROOT, TRIED, Fresh, make_environment, make_wheel
+from tests.wheel.fresh import AIRFLOWS, ROOT, TRIED, Fresh, installed, make_environment
 
 pytestmark = pytest.mark.slow
 
@@ -61,37 +59,20 @@ own()
 '''
 
 
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """On disk: environments are linked from uv's cache, which a file system in memory cannot do."""
-    folder = Path(tempfile.mkdtemp(prefix="corpusmill-wheel-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def wheel(folder: Path) -> Path:
-    return make_wheel(folder / "wheels")
-
-
-@pytest.fixture(scope="module")
-def worker(folder: Path, wheel: Path) -> Path:
-    """The interpreter of an environment in which steps run; it has no Airflow."""
-    return make_environment(folder / "worker-env", f"corpusmill[worker] @ {wheel.as_uri()}")
-
-
 @pytest.fixture(scope="module", params=TRIED)
-def fresh(request: pytest.FixtureRequest, folder: Path, wheel: Path, worker: Path) -> Iterator[Fresh]:
-    """A running Airflow of one version, into whose environment nothing but the wheel was installed."""
+def fresh(request: pytest.FixtureRequest, folder: Path, wheel: Path, program: Path) -> Iterator[Fresh]:
+    """A running Airflow of one version with the thin install, which changes no package that is there."""
     version: str = request.param
     place = folder / version
     make_environment(place / "airflow-env", f"apache-airflow=={version}", newest=AIRFLOWS[version])
-    make_environment(place / "airflow-env", wheel)
+    before = installed(place / "airflow-env")
+    make_environment(place / "airflow-env", "--no-deps", wheel, "msgspec", "xxhash")
+    assert before.items() <= installed(place / "airflow-env").items()
     own = place / "dags" / "pipeline"
     own.mkdir(parents=True)
     (own / "__init__.py").write_text("greeting = 'mine'\n")
     (own.parent / "own.py").write_text(OWN)
-    fresh = Fresh(place, free_port(), {"CORPUSMILL_PYTHON": str(worker)})
+    fresh = Fresh(place, free_port(), {"CORPUSMILL_PYTHON": str(program)})
     try:
         fresh.start()
         yield fresh
