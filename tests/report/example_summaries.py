@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from corpusmill.report.content import (
+    DocumentExcerpt,
     DuplicateSummary,
     LengthSummary,
+    NearDuplicatePair,
     PackingSummary,
     QualityMeasure,
     ShuffleSummary,
     SourceFileDuplicates,
+    SourceLeftOut,
 )
 from corpusmill.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
 from corpusmill.report.summary import (
@@ -197,6 +200,8 @@ def hostile(name: str) -> BuildSummary:
         update={"stage": name, "step": name, "unit": name, "documents": flow, "tokens": flow}
     )
     assert base.duplicates
+    assert base.near_duplicates
+    excerpt = DocumentExcerpt(source_file=name, line=1, id=name, pieces=((name, True), (name, False)))
     return base.model_copy(
         update={
             "dataset": name,
@@ -204,6 +209,12 @@ def hostile(name: str) -> BuildSummary:
             "code_version": name,
             "configuration": name,
             "stages": (stage, stage),
+            "near_duplicates": base.near_duplicates.model_copy(
+                update={
+                    "by_source": (SourceLeftOut(path=name, documents=2, left_out=1),),
+                    "pairs": (NearDuplicatePair(similarity=1, left_out=excerpt, kept=excerpt),),
+                }
+            ),
             "duplicates": base.duplicates.model_copy(
                 update={"by_source_file": (SourceFileDuplicates(path=name, text_bytes=2, duplicate_bytes=1),)}
             ),

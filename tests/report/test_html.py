@@ -59,6 +59,8 @@ def test_render_html_usual_build_says_the_facts() -> None:
         "engine: gigatoken, 41 documents of 1,229,953 by the reference library; 7 documents with the string of a",
         "ids: 1,229,000 documents decoded to the exact text, 940 to its normalized form, 13 not proven",
         "579 MiB in 349,901 ranges",
+        "154,170 of 1,233,364 documents (12.5 %), 383 MiB of text, are near-duplicates of an earlier document and were",
+        "81.2 % similar",
         "13.3 % of the text",
         "499,001 contexts of 2,049 tokens",
         "64 of 64",

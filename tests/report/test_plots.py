@@ -18,6 +18,7 @@ from corpusmill.report.plots import (
     axis_ticks,
     cell_bar,
     counts_of,
+    percent_bars,
     power_bars,
     share_bar,
     totals_of,
@@ -45,6 +46,17 @@ def test_power_bars_tiny_count_beside_a_giant_is_still_drawn_and_said() -> None:
     assert min(heights) >= 2
     assert "ranges: 1,000,000,000,000,000" in page.text
     assert "512 B to below 1 KiB ranges: 1" in page.text
+
+
+@pytest.mark.parametrize(("least", "columns"), [(0.8, 21), (0.3, 71), (0.29, 72), (1.0, 7)])
+def test_percent_bars_have_a_column_for_each_percent_from_the_threshold_to_equal(least: float, columns: int) -> None:
+    page = Page(percent_bars({100: 50, 99: 100}, least, x_title="similarity", y_title="pairs"))
+    assert len(page.all("rect", "hover")) == columns
+    before, last = page.all("rect", "lost")
+    assert float(last["x"]) > float(before["x"])
+    assert float(before["height"]) == pytest.approx(2 * float(last["height"]), abs=0.02)
+    assert "99 % to below 100 % pairs: 100" in page.text
+    assert "equal pairs: 50" in page.text
 
 
 def test_power_bars_two_series_share_a_scale_and_the_second_is_narrower() -> None:

@@ -6,14 +6,18 @@ import hashlib
 
 from corpusmill.builds.chain import STEP_OF, STEPS
 from corpusmill.report.content import (
+    DocumentExcerpt,
     DuplicateSummary,
     LengthSummary,
     MixingTable,
+    NearDuplicatePair,
+    NearDuplicateSummary,
     PackingSummary,
     QualityMeasure,
     RepeatedString,
     ShuffleSummary,
     SourceFileDuplicates,
+    SourceLeftOut,
 )
 from corpusmill.report.facts import Flow, PowerBin, PowerHistogram, StageSummary
 from corpusmill.report.summary import (
@@ -102,6 +106,44 @@ def finished_stages(timed_bytes: dict[str, int], flows: dict[str, dict[str, Flow
     )
 
 
+def near_duplicates(documents: int) -> NearDuplicateSummary:
+    """One in eight, most of them equal or nearly so."""
+    changed = ("Spend at least", "EUR 40", "in one order and we ship your parcel for free.\n\nQuestions? Write to us.")
+    left_out = DocumentExcerpt(
+        source_file="data/web/part-00003.jsonl.zst",
+        line=1201,
+        id="shop/1201",
+        pieces=((f"\u2026 {changed[0]} ", False), (changed[1], True), (f" {changed[2]} " * 9, False)),
+    )
+    kept = DocumentExcerpt(
+        source_file="data/web/part-00001.jsonl.zst",
+        line=17,
+        id="",
+        pieces=((f"\u2026 {changed[0]} ", False), ("USD 55, before taxes", True), (f" {changed[2]} " * 9, False)),
+    )
+    return NearDuplicateSummary(
+        action="report",
+        similarity=0.8,
+        words=5,
+        within="dataset",
+        recall=0.996,
+        documents=documents,
+        left_out=documents // 8,
+        text_bytes=4_564_233_674,
+        text_bytes_left_out=402_118_220,
+        by_source=(
+            SourceLeftOut(path="data/web/*.jsonl.zst", documents=documents - 40_000, left_out=documents // 8 - 12),
+            SourceLeftOut(path="hf://datasets/example/books", documents=40_000, left_out=12),
+        ),
+        groups=histogram({1: 60_100, 2: 9_800, 3: 1_204, 4: 300, 7: 12, 12: 1}),
+        by_similarity={80 + at: 900 + 37 * at * at for at in range(20)} | {100: 61_020},
+        pairs=tuple(
+            NearDuplicatePair(similarity=share, left_out=left_out, kept=kept)
+            for share in (0.8, 0.8125, 0.84, 0.86, 0.883, 0.9, 0.92, 0.94, 0.97, 1.0)
+        ),
+    )
+
+
 def usual() -> BuildSummary:
     """About 1.2 M documents and 4.6 GB of text, all stages finished, every account balanced."""
     ranges = histogram(
@@ -149,6 +191,7 @@ def usual() -> BuildSummary:
         source_bytes=1_402_118_220,
         titles={name: step.title for name, step in STEPS.items()},
         stages=finished_stages(timed_bytes, flows),
+        near_duplicates=near_duplicates(kept_documents),
         duplicates=DuplicateSummary(
             mode="remove",
             minimum_bytes=500,

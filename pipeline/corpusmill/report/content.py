@@ -215,6 +215,54 @@ class ContaminationSummary(Facts):
     borderline: tuple[HitExample, ...] = ()
 
 
+class SourceLeftOut(Facts):
+    """An entry of `source.paths`: its documents, and those that are near-duplicates of earlier ones."""
+
+    path: str
+    documents: Count
+    left_out: Count
+
+
+class DocumentExcerpt(Facts):
+    """A document, and a part of its text in pieces, each with whether the other document of the pair lacks it."""
+
+    source_file: str
+    line: Count
+    id: str
+    pieces: tuple[tuple[str, bool], ...]
+
+
+class NearDuplicatePair(Facts):
+    """A document, the kept one that it is a near-duplicate of, and their similarity."""
+
+    similarity: Annotated[float, Field(ge=0, le=1)]
+    left_out: DocumentExcerpt
+    kept: DocumentExcerpt
+
+
+class NearDuplicateSummary(Facts):
+    """What near-duplicates were found, and the action taken.
+
+    `recall`: the expected share of the pairs of similarity `similarity` that hashing proposes. `groups`: of each kept
+    document that has any, the documents that it stands for, itself included. `by_similarity`: of each whole percent,
+    the pairs from there to below the next; 100: equal sets. `pairs`: some, in order of similarity.
+    """
+
+    action: Literal["remove", "annotate", "report"]
+    similarity: Annotated[float, Field(gt=0, le=1)]
+    words: Count
+    within: Literal["dataset", "source"]
+    recall: Annotated[float, Field(ge=0, le=1)]
+    documents: Count
+    left_out: Count
+    text_bytes: Count
+    text_bytes_left_out: Count
+    by_source: tuple[SourceLeftOut, ...] = ()
+    groups: PowerHistogram = PowerHistogram()
+    by_similarity: dict[int, Count] = Field(default_factory=dict)
+    pairs: tuple[NearDuplicatePair, ...] = ()
+
+
 class StepFound(Facts):
     """A reason, and what was dropped for it."""
 

@@ -30,7 +30,10 @@ FIGURES = (
     *(figures.grouped, figures.largest_first, figures.rate_text, figures.requests_text, figures.seconds_text),
     *(figures.share_text, figures.sum_text),
 )
-PICTURES = (plots.cell_bar, plots.counts_of, plots.heat_map, plots.power_bars, plots.share_bar, plots.totals_of)
+PICTURES = (
+    *(plots.cell_bar, plots.counts_of, plots.heat_map, plots.percent_bars, plots.power_bars, plots.share_bar),
+    plots.totals_of,
+)
 
 
 @cache

@@ -54,6 +54,37 @@ def power_bars(
     if not powers:
         return NOTHING
     columns = _columns(powers[0], powers[-1])
+    every = math.ceil(TICK_WIDTH * len(columns) / PLOT_WIDTH)
+    first_edge = 1 + every // 2 if columns[0] == -1 else columns[0]  # the zero bin's own label needs room
+    edges = {
+        place: _round_text(x_format, 2.0**power)
+        for place, power in enumerate(columns)
+        if power >= first_edge and power % every == 0
+    }
+    names = [_bin_name(power, x_format) for power in columns]
+    under = {0: "0"} if columns[0] == -1 else {}
+    return _drawn_bars(series, columns, names, edges, under, (x_title, y_title), y_format)
+
+
+def percent_bars(counts: dict[int, int], least: float, *, x_title: str, y_title: str) -> Markup:
+    """Bars over whole percents from the share `least` to 100, whose column is that of exactly 100 %.
+
+    `counts`: of each percent, the values from there to below the next.
+    """
+    columns = range(min(math.floor(100 * least + 1e-9), 101 - FEWEST_COLUMNS), 101)
+    bars = Bars(y_title, "lost", counts)
+    every = 5 if len(columns) <= 30 else 10
+    edges = {place: f"{percent} %" for place, percent in enumerate(columns[:-1]) if percent % every == 0}
+    names = [*(f"{percent} % to below {percent + 1} %" for percent in columns[:-1]), "equal"]
+    under = {len(columns) - 1: "equal"}
+    return _drawn_bars([bars], columns, names, edges, under, (x_title, y_title), count_text)
+
+
+def _drawn_bars(
+    series: Sequence[Bars], columns: range, names: Sequence[str], edges: dict[int, str], under: dict[int, str],
+    titles: tuple[str, str], y_format: Format,
+) -> Markup:  # fmt: skip
+    """`names`: of each column, in tooltips. `edges`: labels at the left edges of columns; `under`: in their middles."""
     highest = max(max(bars.heights.values(), default=0) for bars in series)
     ticks = axis_ticks(highest, binary=y_format is bytes_text)
     column_width = PLOT_WIDTH / len(columns)
@@ -64,27 +95,25 @@ def power_bars(
         y = floor - PLOT_HEIGHT * tick / ticks[-1]
         marks.append(svg.line("grid" if tick else "axis", (LEFT, y), (WIDTH - RIGHT, y)))
         marks.append(svg.text("tick end", (LEFT - 8, y + 3.5), _round_text(y_format, tick)))
-    for place, power in enumerate(columns):
+    for place, (column, name) in enumerate(zip(columns, names, strict=True)):
         x = LEFT + place * column_width
         drawn = [svg.rectangle("hover", (x, TOP), (column_width, PLOT_HEIGHT))]
         for depth, bars in enumerate(series):
-            value = bars.heights.get(power, 0)
+            value = bars.heights.get(column, 0)
             if value:
                 inset = column_width * (0.07, 0.24)[depth]
                 height = max(THINNEST, PLOT_HEIGHT * value / ticks[-1])
                 size = (column_width - 2 * inset, height)
                 drawn.append(svg.rectangle(bars.css_class, (x + inset, floor - height), size, radius=2))
-        values = (f"{bars.name}: {grouped(bars.heights.get(power, 0))}" for bars in series)
-        marks.append(svg.group("\n".join((_bin_name(power, x_format), *values)), *drawn))
-    every = math.ceil(TICK_WIDTH / column_width)
-    first_edge = 1 + every // 2 if columns[0] == -1 else columns[0]  # the zero bin's own label needs room
-    for place, power in enumerate(columns):
+        values = (f"{bars.name}: {grouped(bars.heights.get(column, 0))}" for bars in series)
+        marks.append(svg.group("\n".join((name, *values)), *drawn))
+    for place, label in edges.items():
         x = LEFT + place * column_width
-        if power == -1:
-            marks.append(svg.text("tick middle", (x + column_width / 2, floor + 17), "0"))
-        elif power >= first_edge and power % every == 0:
-            marks.append(svg.line("axis", (x, floor), (x, floor + 4)))
-            marks.append(svg.text("tick middle", (x, floor + 17), _round_text(x_format, 2.0**power)))
+        marks.append(svg.line("axis", (x, floor), (x, floor + 4)))
+        marks.append(svg.text("tick middle", (x, floor + 17), label))
+    for place, label in under.items():
+        marks.append(svg.text("tick middle", (LEFT + (place + 0.5) * column_width, floor + 17), label))
+    x_title, y_title = titles
     marks.append(svg.text("title middle", (LEFT + PLOT_WIDTH / 2, HEIGHT - 8), x_title))
     marks.append(svg.text("title", (0, 11), y_title))
     return svg.drawing(marks, (WIDTH, HEIGHT), f"{y_title} by {x_title}")

@@ -16,6 +16,7 @@ from corpusmill.report.content import (
     DuplicateSummary,
     FilterSummary,
     LengthSummary,
+    NearDuplicateSummary,
     PackingSummary,
     ShuffleSummary,
 )
@@ -207,6 +208,7 @@ class BuildSummary(Facts):
     titles: dict[str, str] = Field(default_factory=dict)
     filtered: FilterSummary | None = None
     contamination: ContaminationSummary | None = None
+    near_duplicates: NearDuplicateSummary | None = None
     duplicates: DuplicateSummary | None = None
     lengths: LengthSummary | None = None
     packing: PackingSummary | None = None
