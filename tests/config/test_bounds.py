@@ -163,7 +163,15 @@ def test_every_text_of_a_configuration_is_either_bounded_or_known_to_be_no_place
     """A key that is added has to be decided on: a place that no bound knows would be open to every form."""
     no_place = {
         *("name", "text_field", "id_field", "annotate_key", "sha256", "revision", "pattern", "eot", "bos", "pad"),
-        *("tokenizer_sha256", "tokenizer_revision", "tokenizer_eot", "test_name", "train_name", "file_name"),
+        *(
+            "tokenizer_sha256",
+            "tokenizer_revision",
+            "tokenizer_eot",
+            "tokenizer_library",
+            "test_name",
+            "train_name",
+            "file_name",
+        ),
         *("threshold", "keep", "question", "answer", "passage", "id", "key"),
     }
     texts = {key for section in sections_of(DatasetConfig) for key in texts_of(section)}

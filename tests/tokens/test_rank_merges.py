@@ -166,10 +166,3 @@ def test_tokenizer_in_a_folder_is_found_by_its_path_and_hides_no_repository(tmp_
 def test_tokenizer_by_a_name_that_people_use_is_told_its_repository(name: str, repository: str) -> None:
     with raises("tokenizer.unknown", repository):
         load_tokenizer(name)
-
-
-def test_sentencepiece_model_is_named_as_one(tmp_path) -> None:
-    path = tmp_path / "tokenizer.model"
-    path.write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
-    with raises("tokenizer.sentencepiece", "tokenizer.json"):
-        load_tokenizer(str(path), pattern="llama3")

@@ -90,11 +90,13 @@ RejectedShare = Annotated[
     float, typer.Option(help="The command fails if more than this share of lines is malformed.", min=0, max=1)
 ]
 
-_TOKENIZER = typer.Option("--tokenizer", help="An encoding, a .tiktoken or tokenizer.json file, or a hub id.")
+_TOKENIZER = typer.Option(
+    "--tokenizer", help="An encoding, a file (tokenizer.json, tekken.json, .tiktoken, .model), or a hub id."
+)
 TokenizerName = Annotated[str, _TOKENIZER]
 AnyTokenizerName = Annotated[str | None, _TOKENIZER]
 Engine = Annotated[
-    Literal["auto", "gigatoken", "tiktoken", "tokenizers"],
+    Literal["auto", "gigatoken", "tiktoken", "tokenizers", "sentencepiece"],
     typer.Option(help="The encoding library; the ids are the same."),
 ]
 Pattern = Annotated[str | None, typer.Option(help="For a .tiktoken file: the encoding with its split pattern.")]

@@ -286,7 +286,7 @@ class TokenizerConfig(Section):
     file: str | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     revision: str | None = None
-    engine: Literal["auto", "gigatoken", "tiktoken", "tokenizers"] = "auto"
+    engine: Literal["auto", "gigatoken", "tiktoken", "tokenizers", "sentencepiece"] = "auto"
     batch_bytes: Bytes = ByteSize(2 << 20)
     pattern: str | None = None
     special_tokens: dict[str, Annotated[int, Field(ge=0, lt=1 << 32, strict=True)]] = {}
@@ -369,16 +369,19 @@ class EstimateConfig(Section):
 class LockConfig(Section):
     """What the tokenizer was when the configuration was locked; `corpusmill config lock` writes it.
 
-    `tokenizer_eot` is the token that ends a text, if it was read from a file beside the tokenizer.
+    `tokenizer_eot` is the token that ends a text, if it was read from a file beside the tokenizer; `tokenizer_library`
+    the library that defines the ids, if the file's name does not tell it.
     """
 
     tokenizer_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     tokenizer_revision: str = ""
     tokenizer_eot: str = ""
+    tokenizer_library: Annotated[str, Field(pattern="^(tiktoken|sentencepiece)?$")] = ""
 
     def settings(self) -> dict[str, str]:
         """The part of the lock that can change a step's bytes."""
-        return self.model_dump(exclude=None if self.tokenizer_eot else {"tokenizer_eot"})
+        later = {"tokenizer_eot", "tokenizer_library"}  # only where they say something, so that older locks stay valid
+        return self.model_dump(exclude={key for key in later if not getattr(self, key)})
 
 
 class CardSource(Section):

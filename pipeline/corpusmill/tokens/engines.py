@@ -53,6 +53,7 @@ with lazily:
     from corpusmill.tokens import rank_merges
 
 if TYPE_CHECKING:
+    from corpusmill.tokens.sentencepiece_models import SentencePieceReference
     from corpusmill.tokens.vocabulary import VocabularyFile
 
 
@@ -169,6 +170,17 @@ def piece_engine(reference: HuggingFaceReference, *, parse_special: bool) -> Fas
     return FastEngine(reference, added, engine, cuts_by_kind=False)
 
 
+def sentencepiece_engine(reference: SentencePieceReference) -> FastEngine | str:
+    """An engine that encodes a SentencePiece model piece by piece, or the reason (str) why its ids would differ."""
+    if reason := reference.why_not_merges():
+        return reason
+    merges, ranks = reference.merges()
+    vocabulary = {piece: number for number, (piece, _, _) in enumerate(reference.pieces)}
+    engine = PieceEngine(vocabulary, merges, {}, prepends=reference.normalizer.add_dummy_prefix, ranks=ranks)
+    guarded = AddedTokens([], StringFinder(reference.user_defined()), StringFinder(()))
+    return FastEngine(reference, guarded, engine, cuts_by_kind=False)
+
+
 def _reachable(model: dict[str, Any]) -> dict[str, Any]:
     """A byte-level model without tokens that are not spelled in bytes, which no text ever produces.
 
@@ -261,11 +273,7 @@ def _rows_of(encoded: Any) -> Rows:
 
 
 AUTO, FAST, OWN = "auto", "gigatoken", "corpusmill"
-ENGINES = (AUTO, FAST, "tiktoken", "tokenizers")
-READS = {
-    "tiktoken": "tiktoken",
-    "tokenizer.json": "tokenizers",
-}  # kind of vocabulary -> the library that defines its ids
+ENGINES = (AUTO, FAST, "tiktoken", "tokenizers", "sentencepiece")
 
 
 @dataclass(frozen=True)
@@ -281,7 +289,7 @@ def load_engine(
     engine: str,
     name: str,
     file: VocabularyFile,
-    reference: TiktokenReference | HuggingFaceReference,
+    reference: TiktokenReference | HuggingFaceReference | SentencePieceReference,
     split: Split,
     *,
     parse_special: bool,
@@ -291,20 +299,26 @@ def load_engine(
         raise TokenizerError(
             "tokenizer.unknown_engine: unknown engine", where=f"tokenizer.engine: {engine}", expected=", ".join(ENGINES)
         )
-    defining = READS[file.kind]
+    defining = file.library
     if engine not in {AUTO, FAST, defining}:
         raise _needs(defining, f"{engine} does not read {file.kind} files", name, engine)
     reason = ""
-    if engine == AUTO and isinstance(reference, HuggingFaceReference):
-        own = piece_engine(reference, parse_special=parse_special)
+    if engine == AUTO and not isinstance(reference, TiktokenReference):
+        own = (
+            piece_engine(reference, parse_special=parse_special)
+            if isinstance(reference, HuggingFaceReference)
+            else sentencepiece_engine(reference)
+        )
         if not isinstance(own, str):
             return LoadedEngine(OWN, own)
+        reason = own
     if engine != defining:
-        fast = (
-            fast_json_engine(reference, parse_special=parse_special)
-            if isinstance(reference, HuggingFaceReference)
-            else _fast_ranks_engine(file, reference, split, published=name in PATTERNS, parse_special=parse_special)
-        )
+        if isinstance(reference, HuggingFaceReference):
+            fast = fast_json_engine(reference, parse_special=parse_special)
+        elif isinstance(reference, TiktokenReference):
+            fast = _fast_ranks_engine(reference, split, published=name in PATTERNS, parse_special=parse_special)
+        else:
+            fast = reason or "gigatoken does not read SentencePiece models"
         if not isinstance(fast, str):
             return LoadedEngine(FAST, fast)
         if engine == FAST:
@@ -323,7 +337,7 @@ def _needs(engine: str, reason: str, name: str, asked: str) -> TokenizerError:
 
 
 def _fast_ranks_engine(
-    file: VocabularyFile, reference: TiktokenReference, split: Split, *, published: bool, parse_special: bool
+    reference: TiktokenReference, split: Split, *, published: bool, parse_special: bool
 ) -> FastEngine | str:
     """gigatoken with a .tiktoken file, or why not: only characters send a document to the reference library.
 
@@ -338,7 +352,9 @@ def _fast_ranks_engine(
     special = reference.special_tokens if parse_special else {}
     description: dict[str, Any] | None = None
     if not (published and split.name):
-        made = rank_merges.json_of_ranks(read_spelling(file.content), rank_merges.pre_tokenizer_of(split.expression))
+        made = rank_merges.json_of_ranks(
+            read_spelling(reference.content), rank_merges.pre_tokenizer_of(split.expression)
+        )
         if isinstance(made, str):
             return made
         if not (split.name and rank_merges.merges_make_all(made["model"])):
@@ -351,7 +367,7 @@ def _fast_ranks_engine(
         else:
             # It reads only paths, and the file at the vocabulary's path may have changed since it was hashed.
             with tempfile.NamedTemporaryFile(suffix=".tiktoken") as copy:
-                copy.write(file.content)
+                copy.write(reference.content)
                 copy.flush()
                 loaded = gigatoken.Tokenizer.from_tiktoken(copy.name, pretokenizer=split.name, special_tokens=special)
     except BaseException as error:  # its refusals have several classes, panics included

@@ -184,15 +184,15 @@ def _word(address: Any, length: Any) -> Any:
 
 
 @kernel
-def fill_pairs(merges: Any) -> Any:
-    """`pairs` of merges (left, right), uint64 (merges, 2), by rank; of equal ones the last counts."""
+def fill_pairs(merges: Any, ranks: Any) -> Any:
+    """`pairs` of merges (left, right), uint64 (merges, 2), and their ranks; of equal ones the last counts."""
     slots = 2
     while slots < len(merges) * 3 // 2:
         slots *= 2
     pairs = np.full(slots, ABSENT, np.uint64)
-    for rank in range(len(merges)):
-        pair = merges[rank, 0] << np.uint64(TOKEN_BITS) | merges[rank, 1]
-        pairs[_pair_slot(pair, pairs)] = pair << np.uint64(TOKEN_BITS) | np.uint64(rank)
+    for place in range(len(merges)):
+        pair = merges[place, 0] << np.uint64(TOKEN_BITS) | merges[place, 1]
+        pairs[_pair_slot(pair, pairs)] = pair << np.uint64(TOKEN_BITS) | np.uint64(ranks[place])
     return pairs
 
 

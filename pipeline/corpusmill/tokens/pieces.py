@@ -101,7 +101,8 @@ class PieceEngine:
     """Encodes texts whose spaces become marks.
 
     `added` maps the strings that are tokens wherever they occur, the longest of those that begin at a place, to their
-    ids. `prepends`: a mark is put before every stretch of text between two of them. Threads may share an engine.
+    ids. `prepends`: a mark is put before every stretch of text between two of them. `ranks`: those of the merges, where
+    several that make one token share a rank, int64; by default they are in order. Threads may share an engine.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class PieceEngine:
         added: Mapping[str, int],
         *,
         prepends: bool,
+        ranks: NDArray[np.int64] | None = None,
     ) -> None:
+        ranks = np.arange(len(merges)) if ranks is None else ranks
         self._prepends = prepends
         tokens = {token: place for place, token in enumerate(vocabulary)}
         self._numbers = np.array(list(vocabulary.values()), np.uint32)
@@ -122,8 +125,9 @@ class PieceEngine:
         self._characters[SPACE] = self._characters[ord(MARK)]
         self._bytes = np.array([tokens.get(token, NO_TOKEN) for token in BYTE_TOKENS], np.uint32)
         sides = np.array([(tokens[left], tokens[right]) for left, right in merges], np.uint64)
-        self._pairs = fill_pairs(sides.reshape(-1, 2))
-        self._results = np.array([tokens[left + right] for left, right in merges], np.uint32)
+        self._pairs = fill_pairs(sides.reshape(-1, 2), ranks)
+        self._results = np.zeros(ranks.max(initial=-1) + 1, np.uint32)
+        self._results[ranks] = [tokens[left + right] for left, right in merges]
         strings = [string.encode() for string in added]
         self._cuts = safe_cuts(merges)
         self._cuts[:, [string[0] for string in strings]] |= MAY_BE_ADDED

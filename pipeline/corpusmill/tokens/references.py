@@ -85,7 +85,7 @@ class TiktokenReference:
         self.ranks = read_ids(content)
         self.special_tokens = special_tokens
         self.vocabulary_size = max(self.ranks + list(special_tokens.values()), default=-1) + 1
-        self._content = content
+        self.content = content
         self._load = load
         self._allowed: Any = "all" if parse_special else set()
 
@@ -121,7 +121,7 @@ class TiktokenReference:
 
     def spelled(self) -> Spelling | None:
         special = Spelling.of([*self.special_tokens.values()], [*map(str.encode, self.special_tokens)])
-        return read_spelling(self._content).and_then(special)
+        return read_spelling(self.content).and_then(special)
 
     def normalized(self, text: bytes) -> bytes:
         return text

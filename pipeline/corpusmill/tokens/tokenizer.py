@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from corpusmill.config.sections import ALIASES
 from corpusmill.errors import TokenizerError
+from corpusmill.lazy import lazily
 from corpusmill.tokens.characters import StringFinder
 from corpusmill.tokens.decoding import token_table
-from corpusmill.tokens.engines import AUTO, READS, Engine, load_engine
+from corpusmill.tokens.engines import AUTO, Engine, load_engine
 from corpusmill.tokens.ranks import Split, own_encoding, pattern_of, published_encoding, published_special_tokens
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from corpusmill.tokens.special import choose_special_ids, stated_eot
+from corpusmill.tokens.tekken import read_tekken
 from corpusmill.tokens.vocabulary import (
-    KINDS,
     PATTERNS,
     SPLITS,
     VocabularyFile,
@@ -27,8 +28,12 @@ from corpusmill.tokens.vocabulary import (
     refuse_ignored_settings,
 )
 
+with lazily:
+    from corpusmill.tokens import sentencepiece_models
+
 if TYPE_CHECKING:
     from corpusmill.tokens.decoding import TokenTable
+    from corpusmill.tokens.sentencepiece_models import SentencePieceReference
 
 PLAIN_WORD = re.compile(r"[\w-]+")
 
@@ -115,7 +120,8 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Load a tokenizer by name, path or hub id (vocabulary.py), with its special ids (special.py).
 
-    engine          auto, gigatoken, tiktoken, tokenizers, or reference: whichever of the last two defines the ids
+    engine          auto, gigatoken, tiktoken, tokenizers, sentencepiece, or reference: the one of the last three that
+                    defines the ids
     pattern         a .tiktoken file's split pattern: a published encoding's name, or a regular expression
     special_tokens  a .tiktoken file's special tokens: (string, id)
     Raises TokenizerError: unknown, missing, not the pinned one, no EOT, or an engine that would give other ids;
@@ -123,7 +129,9 @@ def load_tokenizer(
     """
     name = name if file else ALIASES.get(name, name)
     vocabulary = find_vocabulary(name, file=file, sha256=sha256, revision=revision)
-    refuse_ignored_settings(name, vocabulary, pattern, special_tokens, revision)
+    refuse_ignored_settings(
+        name, vocabulary, pattern=pattern, special_tokens=special_tokens, revision=revision, parse_special=parse_special
+    )
     named = {"eot": eot, "bos": bos, "pad": pad}
     own = {"pattern": pattern, "special_tokens": special_tokens, "parse_special": parse_special}
     return _loaded(name, vocabulary, engine, tokshuf_ids=tokshuf_ids, **named, **own)
@@ -146,7 +154,7 @@ def _loaded(
     split, reference = _load_reference(name, file, pattern, dict(special_tokens), parse_special=parse_special)
     stated = "" if eot or tokshuf_ids else stated_eot(file, name)
     ids = choose_special_ids(reference, name, eot=eot, bos=bos, pad=pad, stated_eot=stated, tokshuf=tokshuf_ids)
-    engine = READS[file.kind] if engine == "reference" else engine
+    engine = file.library if engine == "reference" else engine
     loaded = load_engine(engine, name, file, reference, split, parse_special=parse_special)
     return Tokenizer(
         name=name,
@@ -165,23 +173,24 @@ def _loaded(
 
 def _load_reference(
     name: str, file: VocabularyFile, pattern: str | None, special_tokens: dict[str, int], *, parse_special: bool
-) -> tuple[Split, TiktokenReference | HuggingFaceReference]:
-    """(how text is cut before merging, unless a tokenizer.json says it; the reference library with the vocabulary)."""
+) -> tuple[Split, TiktokenReference | HuggingFaceReference | SentencePieceReference]:
+    """(how text is cut before merging, if ranks are; the reference library with the vocabulary)."""
     if file.kind == "tokenizer.json":
         return Split(""), HuggingFaceReference(file.path, file.content, parse_special=parse_special)
+    if file.kind == "sentencepiece":
+        return Split(""), sentencepiece_models.SentencePieceReference(file.path, file.content)
+    if file.kind == "tekken":
+        tekken = read_tekken(file.path, file.content)
+        encoding = own_encoding(file.path, tekken.content, tekken.pattern, tekken.special_tokens)
+        return Split(tekken.pattern), TiktokenReference(
+            lambda: encoding, tekken.content, tekken.special_tokens, parse_special=parse_special
+        )
     if name in PATTERNS:
         return Split(pattern_of(name), PATTERNS[name]), TiktokenReference(
             partial(published_encoding, name, file.content),  # its sha256 guarantees that it can be loaded
             file.content,
             published_special_tokens(name),
             parse_special=parse_special,
-        )
-    if file.path.suffix == ".model" and file.content.startswith(b"\n"):  # its first field; ranks begin with base64
-        raise TokenizerError(
-            "tokenizer.sentencepiece: SentencePiece models are not read",
-            where=file.path,
-            expected=KINDS,
-            next_step="name the tokenizer.json of the model that it is from; its hub repository has one",
         )
     if pattern is None:
         raise TokenizerError(

@@ -2,7 +2,8 @@
 
     name in PATTERNS            .tiktoken file: given, installed, or by tiktoken's cache; tiktoken names its sha256
     *.tiktoken (name or file)   that file; the split pattern must be given
-    *.json     (name or file)   that Hugging Face tokenizer.json
+    *.json     (name or file)   that Hugging Face tokenizer.json, or Mistral's tekken.json
+    *.model    (name or file)   that SentencePiece model, or ranks as in a .tiktoken file (Llama 3)
     organisation/model          tokenizer.json of that hub repository, by huggingface_hub: its cache, token, HF_ENDPOINT
 
 Receipts, token shards and .ds.metadata state the name; with `file` it is only a label. A file is read once: engines
@@ -16,6 +17,7 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +27,7 @@ from corpusmill.lazy import lazily
 with lazily:
     from corpusmill.tokens import ranks
 
+from corpusmill.tokens.tekken import is_tekken
 
 # tiktoken encoding -> the name gigatoken gives its split pattern ("": it has none). Patterns, special tokens and the
 # expected sha256 of each vocabulary come from tiktoken itself, so that there is one place where they can be wrong.
@@ -48,11 +51,20 @@ HUB_NAMES = {
 }
 """What people call tokenizers -> the repository that has them; for some of these its terms must be accepted first."""
 HUB_FILE = "tokenizer.json"
+FOLDER_FILES = (HUB_FILE, "tekken.json", "tokenizer.model")
 KINDS = (
-    f"{', '.join(PATTERNS)}, a path to a .tiktoken or tokenizer.json file, or a hub id such as EleutherAI/gpt-neox-20b"
+    f"{', '.join(PATTERNS)}, a path to a tokenizer.json, tekken.json, .tiktoken or SentencePiece .model file, or a hub"
+    " id such as EleutherAI/gpt-neox-20b"
 )
 
-Kind = Literal["tiktoken", "tokenizer.json"]
+Kind = Literal["tiktoken", "tokenizer.json", "tekken", "sentencepiece"]
+LIBRARIES: dict[Kind, str] = {
+    "tiktoken": "tiktoken",
+    "tokenizer.json": "tokenizers",
+    "tekken": "tiktoken",
+    "sentencepiece": "sentencepiece",
+}
+"""The library that defines the ids of each kind."""
 
 _hashed: dict[Path, tuple[bytes, str]] = {}  # the content read last, and its sha256: every step needs it
 
@@ -74,24 +86,37 @@ class VocabularyFile:
     content: bytes = field(repr=False, compare=False)
     revision: str = ""
 
+    @property
+    def library(self) -> str:
+        """The library that defines its ids."""
+        return LIBRARIES[self.kind]
+
 
 def refuse_ignored_settings(
-    name: str, file: VocabularyFile, pattern: str | None, special_tokens: object, revision: str | None
+    name: str,
+    file: VocabularyFile,
+    *,
+    pattern: str | None,
+    special_tokens: object,
+    revision: str | None,
+    parse_special: bool,
 ) -> None:
-    """ConfigError for settings that a vocabulary would override: a pattern or special tokens beside a tokenizer.json or
-    a published encoding, a revision of anything but a hub id.
+    """ConfigError for settings that a vocabulary would override: a pattern or special tokens of anything but a
+    .tiktoken file, a revision of anything but a hub id, parse_special of a SentencePiece model.
     """
-    defines_them = name in PATTERNS or file.kind == "tokenizer.json"
+    defines_them = name in PATTERNS or file.kind != "tiktoken"
     ignored = {
         "pattern (--pattern)": pattern and defines_them,
         "special_tokens (--special-token)": special_tokens and defines_them,
         "revision": revision and not file.revision,
+        "parse_special": parse_special and file.kind == "sentencepiece",
     }
     if any(ignored.values()):
         raise ConfigError(
             "tokenizer.settings_ignored: the tokenizer would ignore these settings",
             where=", ".join(f"tokenizer.{key}" for key, is_ignored in ignored.items() if is_ignored),
-            expected="a pattern and special tokens only with a .tiktoken file, a revision only with a hub id",
+            expected="a pattern and special tokens only with a .tiktoken file, a revision only with a hub id, and"
+            " parse_special not with a SentencePiece model, which takes control pieces in a text for text",
             got=file.path,
             next_step="leave them out; a tokenizer.json defines its own, and tokenizer.sha256 pins a file",
         )
@@ -114,10 +139,11 @@ def find_vocabulary(
         path, content = _given(Path(file or name))
     elif Path(name).is_file():
         raise TokenizerError(
-            "tokenizer.file_ending: a tokenizer file must end in .tiktoken or .json",
+            "tokenizer.file_ending: a tokenizer file must end in .tiktoken, .json or .model",
             where=f"tokenizer.name: {name}",
             expected=KINDS,
-            next_step="rename it by what it holds: ranks are .tiktoken, Hugging Face's tokenizer.json is .json",
+            next_step="rename it by what it holds: ranks are .tiktoken, tokenizer.json and tekken.json .json,"
+            " SentencePiece models .model",
         )
     elif HUB_ID.fullmatch(name):
         path, commit = _hub_file(name, revision)
@@ -141,8 +167,16 @@ def find_vocabulary(
                 got=f"sha256 {digest}",
                 next_step="a different file produces different ids: fetch the right one, or correct the pin",
             )
-    kind: Kind = "tokenizer.json" if path.suffix == ".json" else "tiktoken"
-    return VocabularyFile(path, kind, digest, content, commit)
+    return VocabularyFile(path, _kind_of(path, content), digest, content, commit)
+
+
+@lru_cache(maxsize=2)  # every step asks for it
+def _kind_of(path: Path, content: bytes) -> Kind:
+    if path.suffix == ".json":
+        return "tekken" if is_tekken(content) else "tokenizer.json"
+    if path.suffix == ".model" and content.startswith(b"\n"):  # its first field; ranks begin with base64
+        return "sentencepiece"
+    return "tiktoken"
 
 
 def _is_folder(name: str) -> bool:
@@ -160,7 +194,7 @@ def _sha256(path: Path, content: bytes) -> str:
 
 def _given(path: Path) -> tuple[Path, bytes]:
     if path.is_dir():
-        path /= HUB_FILE
+        path = next((path / name for name in FOLDER_FILES if (path / name).is_file()), path / HUB_FILE)
     if not path.is_file():
         raise TokenizerError(
             "tokenizer.file_missing: the vocabulary file does not exist",

@@ -31,6 +31,7 @@ WITNESSED_LIBRARIES = (
     "gigatoken",
     "tiktoken",
     "tokenizers",
+    "sentencepiece",
     "orjson",
     "msgspec",
     "zstandard",

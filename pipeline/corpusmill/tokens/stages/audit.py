@@ -100,7 +100,8 @@ def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
 def _identity(build: Build, unit: str) -> Settings:
     config, engine = build.config, engine_of(build.config)
     tokenizer = {**config.tokenizer.model_dump(exclude={"file"}), "engine": engine}
-    libraries = versions_of(*sorted({engine, "tiktoken", "tokenizers"}))
+    defining = config.lock.tokenizer_library if config.lock else ""
+    libraries = versions_of(*sorted({engine, "tiktoken", "tokenizers"} | ({defining} if defining else set())))
     if unit == DATASET:
         text = config.model_dump(mode="json", include=OF_TEXT, exclude=NOT_OF_TEXT, exclude_none=True)
         return Settings(tokenizer=tokenizer, libraries=libraries, band=config.audit.bytes_per_token_band, text=text)

@@ -72,9 +72,21 @@ def locked(config: DatasetConfig) -> DatasetConfig:
     """
     lock, wanted = config.lock, config.tokenizer
     file = vocabulary_file(config)
-    refuse_ignored_settings(wanted.name, file, wanted.pattern, wanted.special_tokens, wanted.revision)
+    refuse_ignored_settings(
+        wanted.name,
+        file,
+        pattern=wanted.pattern,
+        special_tokens=wanted.special_tokens,
+        revision=wanted.revision,
+        parse_special=wanted.parse_special,
+    )
     stated = "" if wanted.eot or wanted.special_ids == "tokshuf" else special.stated_eot(file, wanted.name)
-    now = LockConfig(tokenizer_sha256=file.sha256, tokenizer_revision=file.revision, tokenizer_eot=stated)
+    now = LockConfig(
+        tokenizer_sha256=file.sha256,
+        tokenizer_revision=file.revision,
+        tokenizer_eot=stated,
+        tokenizer_library=file.library if file.kind in {"tekken", "sentencepiece"} else "",
+    )
     if lock and lock != now:
         raise TokenizerError(
             "tokenizer.not_locked: the tokenizer differs from the one that the configuration is locked to",
@@ -197,12 +209,14 @@ def engine_of(config: DatasetConfig) -> str:
 def _libraries(config: DatasetConfig) -> list[str]:
     """The engine, and the library that defines the ids: it adds special ids and normalizes by its own tables.
 
-    Decided by the vocabulary's name only, so that machines without the file agree; both libraries if it does not
-    tell.
+    Decided by the lock and the vocabulary's name only, so that machines without the file agree; both libraries if they
+    do not tell.
     """
     wanted = config.tokenizer
     place = wanted.file or wanted.name
-    if wanted.name in PATTERNS or place.endswith(".tiktoken"):
+    if config.lock and config.lock.tokenizer_library:
+        defining = [config.lock.tokenizer_library]
+    elif wanted.name in PATTERNS or place.endswith(".tiktoken"):
         defining = ["tiktoken"]
     elif place.endswith(".json") or (not wanted.file and not place.endswith(".model")):
         defining = ["tokenizers"]
