@@ -9,7 +9,8 @@
     running.py       a run's claim on its dataset, its plan, its end
     worker.py        steps in the environment of CORPUSMILL_PYTHON;  connections.py: credentials of stores
     by_version.py    differences between Airflows
-    plugin.py, pages/  the page of all datasets and the tab of a run;  deadline.py, open_lineage.py
+    plugin.py, pages/  the page of all datasets and the tab of a run;  open_lineage.py
+    notifiers.py, deadline.py  who is told that a run failed, ended or is late
     preload.py       what is loaded before tasks are forked, and loaded anew once somebody has edited it
     stored_graphs.py mends what older versions stored
 

@@ -25,6 +25,7 @@ from corpusmill_airflow.by_version import (
     DeadlineReference,
 )
 from corpusmill_airflow.folder import configuration_names
+from corpusmill_airflow.notifiers import make_notifiers
 from corpusmill_airflow.steps import RETRYING, Chain, Placement, Steps, chain_steps, close, dataset_asset
 
 with lazily:
@@ -155,6 +156,20 @@ def placement(configs: Sequence[DatasetConfig], when: ScheduleConfig) -> Placeme
     return Placement(when.queues, gib, when.task_timeout, when.most_tasks, when.task_processes)
 
 
+def notifier_arguments(when: ScheduleConfig) -> dict[str, Any]:
+    """The notifiers as a DAG takes them; ConfigError for one that cannot be used.
+
+    Nothing in a process that runs a task, which calls none.
+    """
+    if get_parsing_context().task_id is not None:
+        return {}
+    make_notifiers(when.on_late, "on_late")  # the triggerer makes them again
+    return {
+        "on_failure_callback": make_notifiers(when.on_failure, "on_failure") or None,
+        "on_success_callback": make_notifiers(when.on_success, "on_success") or None,
+    }
+
+
 def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bool = True) -> dict[str, Any]:
     """Schedule, first date, catching up and deadline, as a DAG takes them; `waits`: for other datasets, too.
 
@@ -171,9 +186,13 @@ def schedule_arguments(config: DatasetConfig, when: ScheduleConfig, *, waits: bo
     )
     deadline = None
     if when.deadline:
-        alert = AsyncCallback(
-            "corpusmill_airflow.deadline.missed", {"dataset": config.name, "within": str(when.deadline)}
-        )
+        late = {
+            "dataset": config.name,
+            "within": str(when.deadline),
+            "seconds": when.deadline.total_seconds(),
+            "notifiers": [asked.model_dump() for asked in when.on_late],
+        }
+        alert = AsyncCallback("corpusmill_airflow.deadline.missed", late)
         deadline = DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=when.deadline, callback=alert)
     return {
         "schedule": schedule or None,

@@ -14,8 +14,9 @@ from corpusmill.errors import ConfigError
 from corpusmill.lazy import lazily
 from corpusmill_airflow import form_dags, running
 from corpusmill_airflow.by_version import retried_as_its_error_says
-from corpusmill_airflow.dataset_dag import form_params, make_dag, run_params, schedule_arguments
+from corpusmill_airflow.dataset_dag import form_params, make_dag, notifier_arguments, run_params, schedule_arguments
 from corpusmill_airflow.folder import Configuration, datasets_folder, named_folder, read_configuration
+from corpusmill_airflow.notifiers import missing_connections
 from corpusmill_airflow.steps import Chain
 
 with lazily:
@@ -41,6 +42,11 @@ Its runs finish from a copy; the schedule starts no new ones. Restore `{folder}/
 UNKNOWN = """**This dataset waits for `{names}`, which has no configuration here.**
 
 Only a build of that name from the form of `build_dataset` can start it.
+
+"""
+MISSING = """**Airflow has no connection `{names}`, which this dataset's section `dag` names.**
+
+Add it under Admin > Connections, or to a secrets backend: until then runs or notifications that need it fail.
 
 """
 CIRCLE = """**This dataset and others wait for each other (`dag.after`), so no build of another dataset starts it.**
@@ -122,6 +128,7 @@ def dataset_dag(
         dag_display_name=f"Dataset {name}",
         description=f"Builds the dataset {name} ({named_folder(folder)}/{name}.yaml).",
         params=form_params(config, name=name) | run if tasks else {},
+        **notifier_arguments(when),
         doc_md=f"{note}{when.doc or ''}\n\n```yaml\n{text}\n```",
         **({} if configuration.is_copy else schedule_arguments(config, when, waits=waits)),
     )
@@ -142,9 +149,8 @@ def dataset_dags(
         for path in (place[name] for place in (files, kept) if name in place):
             try:
                 configuration = read_configuration(name, path, is_copy=path == kept.get(name))
-                made[name] = dataset_dag(
-                    configuration, folder, listed, _note(configuration, folder, files), tasks=tasks
-                )
+                note = _note(configuration, folder, files) if tasks and not wanted else ""
+                made[name] = dataset_dag(configuration, folder, listed, note, tasks=tasks)
             except Exception as error:  # an error in one file must not remove the DAGs of the others
                 refused.append(_refusal(error, path))
             else:
@@ -181,7 +187,10 @@ def _note(configuration: Configuration, folder: Path, known: Mapping[str, Path])
     if configuration.is_copy:
         return GONE.format(name=configuration.config.name, folder=named_folder(folder))
     unknown = [name for name in configuration.after if name not in known]
-    return UNKNOWN.format(names="`, `".join(unknown)) if unknown else ""
+    missing = missing_connections(configuration.when)
+    return (UNKNOWN.format(names="`, `".join(unknown)) if unknown else "") + (
+        MISSING.format(names="`, `".join(missing)) if missing else ""
+    )
 
 
 def _refusal(error: Exception, path: Path) -> ConfigError:

@@ -30,7 +30,8 @@ def test_config_example_file_names_every_key() -> None:
     values = yaml.safe_load(EXAMPLE.read_text())
 
     def keys(model: type, actual: object, path: str) -> None:
-        for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+        for field_name, field in model.model_fields.items():  # type: ignore[attr-defined]
+            name = field.alias or field_name
             assert name in actual, f"{path}{name} is not in the example"  # type: ignore[operator]
             inner = [
                 item

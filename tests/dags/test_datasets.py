@@ -74,6 +74,13 @@ def named(name: str, more: str = "") -> str:
     return DEMO.replace("name: demo", f"name: {name}") + more
 
 
+SMTP = "airflow.providers.smtp.notifications.smtp:SmtpNotifier"
+
+
+def notified(use: str, key: str = "on_failure", **arguments: Any) -> str:
+    return f"\ndag:\n  {key}: [{{use: '{use}', with: {arguments}}}]\n"
+
+
 def error_of(bag: Any) -> str:
     (printed,) = bag.import_errors.values()
     return str(printed)
@@ -157,6 +164,12 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
         (named("bad", "\ndag: {schedule: '0 0 30 2 *'}\n"), ["Airflow refuses the section dag", "BadDate"]),
         (named("bad", "\ndag: {after: [bad]}\n"), ["dag.after contains the dataset itself"]),
         (named("bad", "\ndag: {deadline: 99999999999d}\n"), ["dag.deadline"]),
+        (named("bad", notified("nowhere.to:Be")), ["dag.on_failure[0].use: nowhere.to:Be", "No module named"]),
+        (named("bad", notified("airflow.sdk:NoNotifier")), ["cannot be imported", "NoNotifier"]),
+        (named("bad", notified("json:dumps")), ["not a notifier", "json:dumps"]),
+        (named("bad", notified("airflow.sdk:BaseNotifier")), ["not a notifier"]),  # it says nothing itself
+        (named("bad", notified(SMTP, to="a@b.c", colour="red")), ["does not take its arguments", "colour"]),
+        (named("bad", notified(SMTP, "on_late", to=["a"], note="red") + "  deadline: 1h\n"), ["dag.on_late[0].with"]),
         ("name: [", ["not valid YAML"]),
         ("!!python/object/apply:os.system ['true']", ["not valid YAML"]),
     ],
@@ -267,6 +280,45 @@ def test_dataset_that_waits_for_an_unknown_one_says_so(parse: Callable[..., Any]
     assert bag.import_errors == {}
     assert "waits for `typo`, which has no configuration" in bag.dags["dataset__one"].doc_md
     assert "waits for" not in bag.dags["dataset__two"].doc_md
+
+
+def test_notifiers_are_airflows_callbacks_and_a_late_run_is_the_triggerers(parse: Callable[..., Any]) -> None:
+    from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+
+    section = {
+        "deadline": "2h",
+        "on_failure": [{"use": SMTP, "with": {"to": "team@example.org", "subject": "{{ dag_run.run_id }} failed"}}],
+        "on_late": [{"use": SMTP, "with": {"to": "late@example.org"}}],
+    }
+    bag = parse(web=named("web", "\n" + yaml.safe_dump({"dag": section})), other=named("other"))
+    assert bag.import_errors == {}
+    dag = bag.dags["dataset__web"]
+    (notifier,) = dag.on_failure_callback
+    assert isinstance(notifier, SmtpNotifier)
+    assert (notifier.to, notifier.subject) == ("team@example.org", "{{ dag_run.run_id }} failed")
+    assert dag.on_success_callback is None
+    (alert,) = dag.deadline
+    assert alert.callback.kwargs["seconds"] == 7200
+    assert alert.callback.kwargs["notifiers"] == section["on_late"]
+    assert bag.dags["dataset__other"].on_failure_callback is None
+
+
+def test_connections_that_airflow_lacks_are_named_in_the_words_of_their_dags_alone(
+    parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from corpusmill_airflow import notifiers
+
+    notifiers._is_known.cache_clear()
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL", "smtp://mail.example.org")
+    known = notified(SMTP, to="a@b.c", smtp_conn_id="mail") + "  connections: {s3: nobodys}\n"
+    unknown = notified(SMTP, "on_success", to="a@b.c", smtp_conn_id="post")
+    template = notified(SMTP, to="a@b.c", smtp_conn_id="{{ dag.dag_id }}")
+    bag = parse(one=named("one", known), two=named("two", unknown), three=named("three", template))
+    assert bag.import_errors == {}
+    words = {name: dag.doc_md.partition("```yaml")[0] for name, dag in bag.dags.items()}
+    assert "no connection `nobodys`" in words["dataset__one"]
+    assert "no connection `post`" in words["dataset__two"]
+    assert "no connection" not in words["dataset__three"]
 
 
 @pytest.mark.slow

@@ -26,9 +26,37 @@ from tests.system.corpus import lines_of, make_documents
 
 pytestmark = pytest.mark.slow
 
+# Two notifiers: the triggerer awaits one, and calls the other in a thread.
+TELLING = """
+from airflow.sdk import BaseNotifier
+
+class Tell(BaseNotifier):
+    template_fields = ("text",)
+    def __init__(self, path, text, **more):
+        super().__init__(**more)
+        self.path, self.text = path, text
+    def notify(self, context):
+        with open(self.path, "a") as file:
+            file.write(self.text + "\\n")
+
+class TellAsync(Tell):
+    async def async_notify(self, context):
+        self.notify(context)
+"""
 PORT = free_port()
 SCHEDULE = {"schedule": "@daily", "start": "2026-01-01"}
 TINY = "dataset__tiny"
+
+
+def told(live: Live) -> dict[str, Any]:
+    """Notifiers of a section `dag` that write into the file `told`."""
+
+    def tell(what: str, kind: str = "Tell") -> dict[str, Any]:
+        text = f"{{{{ dag_run.dag_id }}}} {{{{ dag_run.run_id }}}} {what}"
+        return {"use": f"telling:{kind}", "with": {"path": str(live.folder / "told"), "text": text}}
+
+    late = [{"use": "telling:Tell", "with": {"path": "/nowhere/at/all", "text": ""}}, tell("late")]
+    return {"on_failure": [tell("failed")], "on_success": [tell("done")], "on_late": [*late, tell("late", "TellAsync")]}
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +64,16 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Airflow with some dataset configurations, one of them spoilt."""
     live = Live(tmp_path_factory.mktemp("live"), PORT)
     live.configure(tiny("tiny", dag=SCHEDULE))
-    live.configure(tiny("late", dag={"deadline": "1m"}))
+    (live.folder / "plugins" / "telling.py").write_text(TELLING)
+    live.configure(tiny("late", dag={"deadline": "1m", "approve_removal": True} | told(live)))
+    live.configure(tiny("queued", dag={"deadline": "1m"} | told(live)))
     live.configure(tiny("taken", forget={"path": "taken.jsonl", "copies": "also"}))
     (live.folder / "taken.jsonl").touch()
     (live.folder / "dags" / "datasets" / "spoilt.yaml").write_text("name: spoilt\n")
     live.said = live.server("up")  # type: ignore[attr-defined]
     live.login()
-    live.trigger("dataset__late", "waiting", paused=True)  # a minute is over long before the last test
+    live.trigger("dataset__late", "asking")  # waits for approval: a minute is over long before the last test
+    live.trigger("dataset__queued", "waiting", paused=True)
     yield live
     live.server("down")
 
@@ -258,13 +289,28 @@ def test_runs_of_different_datasets_do_not_wait_for_each_other(live: Live, built
         assert {path.name for path in (folder / "nanoset").iterdir()}
 
 
-def test_run_past_its_deadline_is_listed_and_said_by_the_triggerer(live: Live) -> None:
-    printed = "the dataset late is late: waiting has not ended within 0:01:00 (dag.deadline)"
+def test_late_run_and_its_failure_are_told_and_a_run_in_the_queue_is_not_late(live: Live) -> None:
+    lines = live.folder / "told"
+    late, run = "dataset__late asking late", "/api/v2/dags/dataset__{}/dagRuns/{}"
+
+    def said() -> list[str]:
+        return lines.read_text().splitlines() if lines.exists() else []
+
+    live.wait_for("the alerts", lambda: said().count(late) == 2)
+    printed = "the dataset late is late: asking has not ended within 0:01:00 (dag.deadline)"
     logs = live.folder / ".airflow"
-    live.wait_for("the alert", lambda: any(printed in path.read_text(errors="replace") for path in logs.rglob("*.log")))
-    (missed,) = live.call("GET", "/ui/dags/dataset__late/dagRuns/waiting/deadlines")["deadlines"]
-    assert missed["missed"] is True
-    live.call("PATCH", "/api/v2/dags/dataset__late/dagRuns/waiting?update_mask=state", {"state": "failed"})
+    live.wait_for("the log", lambda: any(printed in path.read_text(errors="replace") for path in logs.rglob("*.log")))
+    # Airflow's own list counts from when a run was queued.
+    deadlines = run.replace("/api/v2", "/ui").format("queued", "waiting") + "/deadlines"
+    live.wait_for("Airflow's list", lambda: live.call("GET", deadlines)["deadlines"][0]["missed"])
+    assert said() == [late, late]
+    place = wait_for_question(live, "dataset__late", "asking", "approve_removal")
+    live.call("PATCH", place, {"chosen_options": ["Reject"], "params_input": {}})
+    live.wait_for("the failure", lambda: "dataset__late asking failed" in said())
+    live.call("PATCH", "/api/v2/dags/dataset__queued?update_mask=is_paused", {"is_paused": False})
+    assert live.finish("dataset__queued", "waiting") == "success"
+    live.wait_for("the success", lambda: "dataset__queued waiting done" in said())
+    assert len(said()) == 4
 
 
 def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live) -> None:

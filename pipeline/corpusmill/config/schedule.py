@@ -10,9 +10,9 @@ import re
 from datetime import date, timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from corpusmill.config.values import Section
+from corpusmill.config.values import Arguments, Section, Used
 from corpusmill.config.yaml_text import shown
 from corpusmill.errors import InvalidValueError
 
@@ -55,6 +55,15 @@ Label = Annotated[str, Field(min_length=1, max_length=100)]
 Day = Annotated[date, Field(ge=date(1970, 1, 1), lt=date(2200, 1, 1))]
 
 
+class NotifierConfig(Section):
+    """A notifier of the scheduler: its class, as `module:Class`, and the arguments with which it is made."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    use: Used
+    arguments: Arguments = {}
+
+
 class ScheduleConfig(Section):
     """When the dataset is built (cron, or after other datasets), its owner, time limits, and where its tasks run."""
 
@@ -66,6 +75,9 @@ class ScheduleConfig(Section):
     tags: list[Label] = []
     doc: str | None = None
     deadline: Duration | None = None
+    on_failure: list[NotifierConfig] = []
+    on_success: list[NotifierConfig] = []
+    on_late: list[NotifierConfig] = []
     task_timeout: Duration = timedelta(days=2)
     approve_removal: bool = False
     queues: dict[str, Label] = {}
@@ -95,5 +107,9 @@ class ScheduleConfig(Section):
         if self.after and self.catchup:
             raise InvalidValueError(
                 "config.catchup_with_after: after waits for other datasets and has no missed dates; leave catchup out"
+            )
+        if self.on_late and not self.deadline:
+            raise InvalidValueError(
+                "config.late_without_deadline: on_late says that a run is late: it needs deadline, such as 12h"
             )
         return self

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ByteSize, ConfigDict, Field, field_validator, model_validator
 
-from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Section, Threshold
+from corpusmill.config.values import (
+    LARGEST_COUNT,
+    SPLIT_NAME,
+    Arguments,
+    Bytes,
+    Count,
+    Location,
+    Section,
+    Threshold,
+    Used,
+)
 from corpusmill.errors import InvalidValueError
 from corpusmill.storage.locations import Endpoint
 
@@ -141,43 +151,19 @@ class DedupConfig(Section):
         return self
 
 
-def _not_json(value: object, place: str) -> str:
-    """The place in a value that JSON would change, such as `with.most`; "" if it would keep all of it."""
-    if isinstance(value, dict):
-        inner = [(key, f"{place}.{key}") for key in value]
-        if wrong := next((where for key, where in inner if type(key) is not str), ""):
-            return f"the key {wrong}"
-        return next(filter(None, (_not_json(value[key], where) for key, where in inner)), "")
-    if isinstance(value, list):
-        return next(filter(None, (_not_json(item, f"{place}[{at}]") for at, item in enumerate(value))), "")
-    plain = value is None or type(value) in {str, bool, int} or (type(value) is float and math.isfinite(value))
-    return "" if plain else place
-
-
 class StepConfig(Section):
     """A custom step: a function or class that keeps, drops or changes documents (docs/steps.md)."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    use: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+    use: Used
     before: Literal["index", "writeback"] = "index"
-    settings: Annotated[dict[str, Any], Field(alias="with")] = {}
+    settings: Arguments = {}
     name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
     fields: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
     version: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] = 1
     on_error: Literal["fail", "keep", "drop"] = "fail"
     seconds: Annotated[int, Field(ge=1, le=86_400, strict=True)] = 60
-
-    @field_validator("settings")
-    @classmethod
-    def _settings_are_json(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """The plan hands them on as JSON, which would make text of a number that is a key, and null of infinity."""
-        if place := _not_json(settings, "with"):
-            raise InvalidValueError(
-                f"config.with_not_json: {place} does not keep its type in JSON: use text, finite numbers, true, false,"
-                " null, lists, and mappings whose keys are text"
-            )
-        return settings
 
     @property
     def called(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, WrapValidator
 
@@ -56,3 +57,31 @@ def _amount(text: str) -> str:
 
 # Of a source's tokens: see corpusmill.config.epochs.
 Amount = Annotated[str, AfterValidator(_amount)]
+
+
+def _not_json(value: object, place: str) -> str:
+    """The place in a value that JSON would change, such as `with.most`; "" if it would keep all of it."""
+    if isinstance(value, dict):
+        inner = [(key, f"{place}.{key}") for key in value]
+        if wrong := next((where for key, where in inner if type(key) is not str), ""):
+            return f"the key {wrong}"
+        return next(filter(None, (_not_json(value[key], where) for key, where in inner)), "")
+    if isinstance(value, list):
+        return next(filter(None, (_not_json(item, f"{place}[{at}]") for at, item in enumerate(value))), "")
+    plain = value is None or type(value) in {str, bool, int} or (type(value) is float and math.isfinite(value))
+    return "" if plain else place
+
+
+def _json_alone(arguments: dict[str, Any]) -> dict[str, Any]:
+    """They are handed on as JSON, which would make text of a number that is a key, and null of infinity."""
+    if place := _not_json(arguments, "with"):
+        raise InvalidValueError(
+            f"config.with_not_json: {place} does not keep its type in JSON: use text, finite numbers, true, false,"
+            " null, lists, and mappings whose keys are text"
+        )
+    return arguments
+
+
+# A function or class of the user's, and its arguments: the keys `use` and `with`.
+Used = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+Arguments = Annotated[dict[str, Any], Field(alias="with"), AfterValidator(_json_alone)]
