@@ -274,6 +274,17 @@ def test_needed_room_of_compressed_sources_is_what_the_build_takes(tmp_path: Pat
         assert max(map(sum, needed[reclaim])) == pytest.approx(max(map(sum, actual[reclaim])), rel=0.3)
 
 
+def test_split_that_the_sources_cannot_give_is_told_by_the_check_and_the_plan(tmp_path: Path, caplog) -> None:
+    stored(tmp_path / "corpus/a.jsonl", make_documents(60, seed=4))
+    source = {"paths": [str(tmp_path / "corpus")]}
+    for check in (check_dataset, partial(plan_dataset, to_build=True)):
+        check(config(tmp_path, source=source, exports={"numpy": {"tokens_per_shard": 10_000_000}}))
+        assert "test gets 0 % of the tokens instead of 10 %" in caplog.text
+        caplog.clear()
+        check(config(tmp_path, source=source, exports={"numpy": {"tokens_per_shard": 500}, "megatron": {}}))
+        assert "instead of" not in caplog.text
+
+
 def test_source_that_cannot_be_read_is_a_reason_not_to_build(tmp_path: Path) -> None:
     stored(tmp_path / "corpus/a.jsonl.zst", make_documents(30, seed=4))
     (tmp_path / "corpus/b.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd no frame")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.config import FramingConfig
+from corpusmill.export import numpy_shards
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.base import Readable
 from corpusmill.export.numpy_shards import (
@@ -193,3 +195,39 @@ def test_raw_file_of_zeros_is_read_as_tokens_and_not_as_a_header(tmp_path):
     about = Readable(FramingConfig(), np.dtype("<u2"))
     ((tokens, lengths),) = FORMATS["numpy"].blocks(tmp_path / "train.bin", about)
     assert (len(tokens), lengths.tolist()) == (512, [512])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "held_out", "told"),
+    [
+        (2_500, 0.1, "val gets 80 % of the tokens instead of 10 %"),
+        (4_000, 0.1, "val gets 50 % of the tokens instead of 10 %"),
+        (900, 0.1, "val gets 0 % of the tokens instead of 10 %"),
+        (20_000, 0.1, ""),
+        (20_000, 0.001, "val gets 10 % of the tokens instead of 0.1 %"),
+        (900, 0.0, ""),
+        (20_000, 3, ""),
+        (20_000, 7, "val gets 5 of the 7 test_shards"),
+    ],
+)
+def test_split_that_shards_cannot_give_is_told(tokens: int, held_out: float, told: str) -> None:
+    doubt = numpy_shards.split_doubt(tokens, 2_000, held_out, "val")
+    assert told in doubt
+    assert bool(doubt) == bool(told)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**5), st.floats(0.001, 0.9))
+def test_split_that_is_not_doubted_is_near_what_was_asked_and_the_advice_is_right(
+    tokens: int, shard_tokens: int, held_out: float
+) -> None:
+    def actual_share(size: int) -> float:
+        sizes = numpy_shards.shard_sizes(tokens, size)
+        return sum(sizes[: numpy_shards.held_out_shards(len(sizes), held_out)]) / tokens
+
+    doubt = numpy_shards.split_doubt(tokens, shard_tokens, held_out, "test")
+    if not doubt:
+        assert held_out / 2.5 < actual_share(shard_tokens) < held_out * 2.5
+        return
+    advised = int(re.findall(r"to ([\d,]+) or less", doubt)[0].replace(",", ""))
+    if advised > 1 and held_out <= 0.5:
+        assert not numpy_shards.split_doubt(tokens, advised, held_out, "test")

@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.overlap import require_no_overlap, require_none_written, written_places
-from corpusmill.builds.preflight import Problems, needed_room, ready_tokenizer, require_room, require_writable
+from corpusmill.builds.preflight import (
+    Problems,
+    needed_room,
+    ready_tokenizer,
+    require_room,
+    require_writable,
+    warn_of_splits,
+)
 from corpusmill.builds.room import require_memory
 from corpusmill.config import DatasetConfig, absolute, work_of
 from corpusmill.decontamination.stages.benchmarks import benchmark_of
@@ -140,6 +147,7 @@ def _ready(config: DatasetConfig) -> tuple[DatasetConfig, Plan]:
         with problems.kept():
             needed, stated_by = needed_room(config, plan, work)
             require_room(config, work, needed[config.reclaim], stated_by=stated_by)
+            warn_of_splits(config, plan, work)
     problems.raise_all()
     return config, plan
 
@@ -173,6 +181,7 @@ def check_dataset(config: DatasetConfig) -> str:
     )
     require_fields(config, survey)
     sources_survey.require_asked_fields(survey, plan.fields or ())
+    warn_of_splits(config, plan, work_of(config))
     id_field = config.source.id_field
     others = f"\n{plan.others}" if plan.others else ""
     uncut = "".join(f"\n{file.name}: {file.why}; {file.remedy}" for file in plan.uncut or ())

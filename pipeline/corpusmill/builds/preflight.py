@@ -8,6 +8,7 @@ hold, judged by their beginnings (sources/survey.py).
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.engine.plan import Plan
     from corpusmill.tokens.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 PROBE = ".corpusmill-may-write"
 
@@ -188,6 +191,21 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     return moments(
         held, handed_over=hands_over(config)
     ), f"about {bytes_text(sum(texts))} of text, as the files begin; corpusmill estimate gives more exact figures"
+
+
+def warn_of_splits(config: DatasetConfig, plan: Plan, work: Path) -> None:
+    """Log what of the exports will not be as asked, by the last estimate or the beginnings of the files."""
+    if config.exports.numpy is None:
+        return
+    estimate = estimate_of(config, plan.files(), work)
+    if estimate:
+        tokens = estimate.shown_tokens or estimate.tokens
+    else:
+        texts = texts_of_sources(config, plan)
+        tokens = round(sum(texts) * TOKENS_OF_A_BYTE * _shown(config, plan, texts))
+    for name in config.exports.formats():
+        if doubt := FORMATS[name].doubt(config.exports, tokens):
+            log.warning(doubt)
 
 
 def stated_room(build: Build) -> str:

@@ -124,6 +124,7 @@ def plan(config: ConfigFile) -> None:
     units = preview.preview(build)
     typer.echo(preview.render_preview(units, chain.STEP_OF))
     typer.echo(preflight.stated_room(build))
+    preflight.warn_of_splits(build.config, build.plan, build.work)
     for file in build.plan.uncut or ():
         typer.echo(f"{file.name}: {file.why}; to split it: {file.remedy}")
     if build.plan.others:

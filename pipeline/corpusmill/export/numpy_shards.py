@@ -100,6 +100,25 @@ def held_out_shards(shards: int, held_out: int | float) -> int:
     return min(held_out, shards // 2)
 
 
+def split_doubt(tokens: int, shard_tokens: int, held_out: int | float, split: str) -> str:
+    """What a held-out split of whole shards would be instead of what was asked, of about so many tokens; "" if it is
+    within a half and twice of that.
+    """
+    shards = max(1, -(-tokens // shard_tokens))
+    held = held_out_shards(shards, held_out)
+    about = f"exports.numpy: about {tokens:,} tokens are {shards:,} shard{'s' * (shards > 1)} of {shard_tokens:,}, so"
+    if isinstance(held_out, int):
+        return "" if held == held_out else f"{about} {split} gets {held:,} of the {held_out:,} test_shards"
+    share = held * shard_tokens / max(1, tokens)
+    if held_out / 2 <= share <= held_out * 2:
+        return ""
+    smaller = max(1, int(tokens * min(held_out, 1 - held_out) / 2))
+    return (
+        f"{about} {split} gets {100 * share:.3g} % of the tokens instead of {100 * held_out:.3g} %: set"
+        f" tokens_per_shard to {smaller:,} or less, or test_shards"
+    )
+
+
 def shard_names(
     shards: int,
     test_shards: int | float,

@@ -131,6 +131,10 @@ class Format(ABC):
     def refuse(self, _exports: ExportsConfig, _vocabulary_size: int) -> None:  # noqa: B027 (most refuse none)
         """Raise ConfigError for a vocabulary that the format's readers would misread."""
 
+    def doubt(self, _exports: ExportsConfig, _tokens: int) -> str:
+        """What will not be as asked in a dataset of about so many tokens; "" if nothing."""
+        return ""
+
     def suffixes(self, _exports: ExportsConfig) -> tuple[str, ...]:
         """What its files add to the name of their output, a suffix each."""
         return ("",)

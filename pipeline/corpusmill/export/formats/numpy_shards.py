@@ -67,6 +67,13 @@ class NumpyShards(Format):
         assert exports.numpy is not None
         numpy_shards.refuse_width(exports.numpy.layout, vocabulary_size)
 
+    def doubt(self, exports: ExportsConfig, tokens: int) -> str:
+        wanted = exports.numpy
+        assert wanted is not None
+        if wanted.layout == "bin":
+            return ""
+        return numpy_shards.split_doubt(tokens, wanted.tokens_per_shard, wanted.held_out(), wanted.split_names()[0])
+
     def verify(self, config: DatasetConfig, path: Path, positions: int, ids: Vocabulary) -> dict[str, int]:
         assert config.exports.numpy is not None
         seen = numpy_shards.verify_shard(
