@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from memory_group import within
 from results import write_result
 
-from corpusmill.steps.conditions import read_condition
+from corpusmill.documents.conditions import read_condition
 from corpusmill.steps.decisions import RECORD, Sorted, key_of, read_decisions, write_sorted
 from corpusmill.storage import list_sources
 

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "decontamination": "config documents engine errors kernels lazy report sources storage",
     "dedup": "config decontamination documents engine errors kernels lazy report sources storage",
     "tokens": "config dedup documents engine errors fingerprint kernels lazy report sources",
-    "shuffle": "config engine errors fingerprint kernels lazy report tokens",
+    "shuffle": "config documents engine errors fingerprint kernels lazy report sources tokens",
     "export": "config engine errors kernels lazy shuffle tokens",
     "steps": "config dedup documents engine errors kernels lazy report sources storage",
     "upload": "config decontamination dedup engine errors export fingerprint kernels lazy report shuffle sources"

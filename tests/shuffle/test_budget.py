@@ -14,7 +14,14 @@ from corpusmill.config.epochs import MOST_EPOCHS, epochs_of, parse_amount
 from corpusmill.kernels.content import ContentSum
 from corpusmill.kernels.content_kernels import records_sum
 from corpusmill.shuffle import budget
-from corpusmill.shuffle.budget import Documents, difference_of, draw_documents, share_out, shown_documents
+from corpusmill.shuffle.budget import (
+    Documents,
+    difference_of,
+    draw_documents,
+    share_out,
+    shares_of_documents,
+    shown_documents,
+)
 from corpusmill.tokens.token_shard import TokenShard
 from tests.oracles.budget import Drawn, times_shown
 
@@ -84,7 +91,7 @@ def test_shown_documents_any_shares_are_those_of_every_epoch_in_order(files, see
     median = sorted(draws.tolist())[len(lengths) // 2] if lengths else 0
     shares = [(whole, median if partial else None) for _, whole, partial in files]
     ends = np.array(list(accumulate(len(of_file) for of_file, _, _ in files)), np.uint64)
-    shown, source_ends = shown_documents(shares, ends, draws)
+    shown, source_ends = shown_documents(shares, shares_of_documents(ends, None), ends, draws)
     expected, expected_ends = [], []
     for epoch in range(max((whole for whole, _ in shares), default=0) + 1):
         ordinal = 0

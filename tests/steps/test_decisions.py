@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.documents.conditions import Condition, read_condition
 from corpusmill.steps import decisions
-from corpusmill.steps.conditions import Condition, read_condition
 from corpusmill.steps.decisions import (
     DECISION_ENDINGS,
     RECORD,
@@ -41,6 +41,11 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     name = path.name
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+        return
+    if name.endswith(".arrow"):
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table, max_chunksize=2)
         return
     if ".csv" in name:
         head = list(rows[0])
@@ -178,11 +183,11 @@ def test_empty_cell_that_is_compared_with_a_text_is_named(tmp_path: Path) -> Non
     assert (error["where"], error["got"]) == ("one.csv, row 1", "no value in lang")
 
 
-@pytest.mark.parametrize("name", ["one.jsonl", "one.parquet"])
+@pytest.mark.parametrize("name", ["one.jsonl", "one.parquet", "one.arrow"])
 def test_columns_with_dots_reach_into_objects_and_structs_unless_a_column_has_the_dots(
     name: str, tmp_path: Path
 ) -> None:
-    decided = ("meta.id",), read_condition('"marks.score" >= 0.5')
+    decided = ("meta.id",), read_condition("marks.score >= 0.5")
     rows = [{"meta": {"id": key, "other": 1}, "marks": {"score": score}} for key, score in (("a", 1.0), ("b", 0.0))]
     write(tmp_path / name, rows)
     assert [item[1:] for item in read(tmp_path, decided)] == [(1, 1), (2, 0)]

@@ -50,6 +50,10 @@ def write_sources(root: Path, *, stay: Any = None) -> None:
 def write_decisions(root: Path, kind: str, rows: list[dict[str, Any]]) -> None:
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), root / "scores.parquet")
+    elif kind == "arrow":
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_file(root / "scores.arrow", table.schema) as file:
+            file.write_table(table, max_chunksize=7)
     elif kind == "csv":
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]))
@@ -94,7 +98,7 @@ def scratch() -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     "keyed",
-    quick([("id", "jsonl"), (LINE, "csv"), ("id", "parquet"), ("id", "csv"), (LINE, "jsonl"), (LINE, "parquet")], 3),
+    quick([("id", "jsonl"), (LINE, "csv"), ("id", "arrow"), ("id", "parquet"), ("id", "csv"), (LINE, "jsonl")], 3),
 )
 def test_build_with_decisions_is_a_build_without_the_documents(keyed: tuple[Any, str], tmp_path: Path) -> None:
     key, kind = keyed

@@ -26,6 +26,7 @@ from corpusmill.documents import reading
 from corpusmill.inspect.lineage import verify_records
 from corpusmill.sources.copies import each_file
 from corpusmill.sources.survey import ROWS, choose_id_field, survey_sources
+from corpusmill.storage import s3
 from corpusmill.storage.listing import list_sources
 from corpusmill.storage.locations import Endpoint
 from corpusmill.storage.s3 import S3Store
@@ -212,6 +213,50 @@ def test_requests_are_unsigned_or_paid_as_the_source_says() -> None:
         with suppress(BotoCoreError):
             operation(Bucket="bucket", Key="key")
     assert [dict(headers).get("x-amz-request-payer") for headers in asked] == ["requester", "requester"]
+
+
+def test_lists_and_benchmarks_are_asked_for_as_their_sections_say(
+    tmp_path: Path, moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    rows = [{"id": str(number), "text": f"text number {number}", "lang": "de"} for number in range(9)]
+    (tmp_path / "corpus/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    moto_client.create_bucket(Bucket="paid")
+    item = {"id": "1", "question": "a question that nobody asks", "answer": "nor answers it"}
+    for name, row in (("scores", {"id": "3", "score": 0}), ("forget", {"id": "4"}), ("items", item)):
+        moto_client.put_object(Bucket="paid", Key=f"{name}.jsonl", Body=json.dumps(row).encode())
+    paid: list[str] = []
+    opened = s3._client
+
+    def watched(endpoint_url: str | None) -> Any:
+        client = opened(endpoint_url)
+
+        def note(params: dict[str, Any], **_: Any) -> None:
+            assert dict(params["headers"])["x-amz-request-payer"] == "requester"
+            paid.append(params["url_path"])
+
+        client.meta.events.register("before-call.s3", note)
+        return client
+
+    monkeypatch.setattr(s3, "_client", watched)
+    place = {"endpoint_url": moto, "requester_pays": True}
+    config = check_config(
+        configuration(
+            tmp_path,
+            source={"paths": [str(tmp_path / "corpus")]},
+            dedup={"mode": "none"},
+            decisions=[{"name": "quality", "path": "s3://paid/scores.jsonl", "keep": "score > 0", **place}],
+            forget={"path": "s3://paid/forget.jsonl", "copies": "keep", **place},
+            decontamination={
+                "benchmarks": [{"name": "quiz", "path": "s3://paid/items.jsonl", **place}],
+                "action": "report",
+            },
+        ),
+        where="test",
+    )
+    build = open_build(build_dataset(config, workers=1))
+    assert build.total("filter", "documents_out") == 7
+    assert {path.rpartition("/")[2] for path in paid} >= {"scores.jsonl", "forget.jsonl", "items.jsonl"}
 
 
 def test_anonymous_requests_that_pay_are_refused(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def estimate_dataset(config: DatasetConfig, *, report: Callable[[str], object] =
     listing, plan = plan_sources(config)
     field = config.source.text_field
     survey.require_text_field(survey.survey_sources(listing.files, config.source.endpoint, fields=(field,)), field)
-    by_line = config.steps or any(not isinstance(decision.key, str) for decision in config.all_decisions())
+    by_line = config.steps or any(not isinstance(decision.key, str) for decision in config.listed_decisions())
     files = [SourceFile.of(file) for file in listing.files] if by_line else [*plan.files()]
     seed = config.shuffle.seed or 0
     drawn, share = sampling.draw_files(files, config.estimate.sample_bytes, seed)
@@ -163,7 +163,7 @@ def estimate_dataset(config: DatasetConfig, *, report: Callable[[str], object] =
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".estimate-", dir=place) as scratch:
         sample = Path(scratch, "sample")
-        sampling.write_sample(config, drawn, share, seed, sample)
+        sampling.write_sample(config, drawn, share, seed, sample, plan.fields or ())
         if not any(len(document.numbers) for document in drawn):
             raise SourceError("estimate.empty_sample: the sample has no line", next_step="raise estimate.sample_bytes")
         stored = source_bytes * share / max(1, sum(int(document.bytes.sum()) for document in drawn))
@@ -191,7 +191,7 @@ def _built(config: DatasetConfig, plan: Plan, drawn: list[DrawnFile], share: flo
     of_part = {"max_unmatched_share": 1.0}
     changes = {
         "source": config.source.model_copy(
-            update={"paths": [str(sample)], "endpoint_url": None}
+            update={"paths": [str(sample)], "endpoint_url": None, "anonymous": None, "requester_pays": None}
             | ({} if share == 1 else {"max_rejected_share": 1.0})  # a line is a large share of few
         ),
         "dedup": config.dedup.model_copy(update={"against": None}),
@@ -202,7 +202,9 @@ def _built(config: DatasetConfig, plan: Plan, drawn: list[DrawnFile], share: flo
         "forget": config.forget and config.forget.model_copy(update=of_part),
     }
     if share < 1:
-        changes["decisions"] = [each.model_copy(update=of_part) for each in config.decisions or ()] or None
+        changes["decisions"] = [
+            each.model_copy(update=of_part) if each.path else each for each in config.decisions or ()
+        ] or None
     shards = group_into_shards(files, max(1, round(config.source.shard_bytes / stored)))
     of_sample = replace(plan, shards=shards, uncut=None, others=None, paths=None, references=None)
     receipt = write_plan(config.model_copy(update=changes), of_sample)

@@ -41,15 +41,16 @@ from corpusmill.version import __version__
 
 with lazily:
     from corpusmill.builds import references
-    from corpusmill.documents import compression
+    from corpusmill.documents import compression, conditions
     from corpusmill.sources import survey as sources_survey
     from corpusmill.sources.survey import Survey
-    from corpusmill.steps import chain, conditions
+    from corpusmill.steps import chain
     from corpusmill.steps import decisions as steps_decisions
     from corpusmill.tokens import special
 
 
 if TYPE_CHECKING:
+    from corpusmill.documents.conditions import Condition
     from corpusmill.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ def require_fields(config: DatasetConfig, survey: Survey) -> None:
     id_field = config.source.id_field
     sources_survey.require_text_field(survey, config.source.text_field)
     if id_field != sources_survey.USUAL_ID or any(
-        isinstance(decisions.key, str) for decisions in config.all_decisions()
+        isinstance(decisions.key, str) for decisions in config.listed_decisions()
     ):
         sources_survey.require_id_field(survey, id_field)
 
@@ -250,27 +251,39 @@ def _steps(config: DatasetConfig) -> list[dict[str, str]] | None:
 
 
 def _asked_fields(config: DatasetConfig) -> list[str]:
-    """The fields of documents that steps ask for."""
-    return sorted({name for step in config.steps or () for name in step.fields or ()})
+    """The fields of documents that steps, decisions by fields and the budget ask for. ConfigError for a condition that
+    cannot be read.
+    """
+    asked = {name for step in config.steps or () for name in step.fields or ()}
+    for decisions in config.own_decisions():
+        asked |= _condition(f"decisions: {decisions.name}: keep", decisions.keep).kinds.keys()
+    for condition in config.budget_conditions():
+        asked |= _condition(f"budget: where {condition}", condition).kinds.keys()
+    return sorted(asked)
+
+
+def _condition(where: str, text: str) -> Condition:
+    try:
+        return conditions.read_condition(text)
+    except ValueError as error:
+        raise ConfigError(
+            "condition.not_parsed: a condition cannot be parsed",
+            where=where,
+            expected="such as: score >= 0.5 and language in ('en', 'de') (docs/steps.md)",
+            got=str(error),
+        ) from None
 
 
 def _decisions(config: DatasetConfig) -> list[list[SourceFile]] | None:
     """The files of decisions made elsewhere. ConfigError for a condition that cannot be read."""
-    if not config.all_decisions():
+    wanted = config.listed_decisions()
+    if not wanted:
         return None  # and no library is loaded that has threads, so that workers can be forked
-    for decision in config.decisions or ():
-        try:
-            conditions.read_condition(decision.keep)
-        except ValueError as error:
-            raise ConfigError(
-                "condition.not_parsed: a condition cannot be parsed",
-                where=f"decisions: {decision.name}: keep",
-                expected="such as: score >= 0.5 and language in ('en', 'de') (docs/steps.md)",
-                got=str(error),
-            ) from None
+    for decision in wanted:
+        _condition(f"decisions: {decision.name}: keep", decision.keep)
     listed = [
-        list_sources([absolute(decision.path)], steps_decisions.DECISION_ENDINGS, decision.endpoint_url)
-        for decision in config.all_decisions()
+        list_sources([absolute(decision.path or "")], steps_decisions.DECISION_ENDINGS, decision.endpoint)
+        for decision in wanted
     ]
     return [[SourceFile.of(file) for file in files] for files in listed]
 

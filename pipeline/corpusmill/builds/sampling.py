@@ -78,14 +78,20 @@ def uniforms(words: np.random.Philox, count: int) -> NDArray[np.float64]:
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def write_sample(config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path) -> None:
-    """Read the drawn files, and write the drawn lines of each to `folder`/00000.jsonl, 00001.jsonl ..."""
+def write_sample(
+    config: DatasetConfig, drawn: Sequence[DrawnFile], share: float, seed: int, folder: Path, fields: Sequence[str] = ()
+) -> None:
+    """Read the drawn files, and write the drawn lines of each to `folder`/00000.jsonl, 00001.jsonl ...
+
+    `fields`: those that the build asks for (see Plan).
+    """
     folder.mkdir(parents=True)
     words = random_words({"estimate": "lines", "seed": seed, "share": share})
     for number, document in enumerate(drawn):
         copy = copies.streamed_copy(document.file, config.source.endpoint)
         numbers, sizes, first = [document.numbers], [document.bytes], 0
-        with copies.open_as_lines(copy, config.source) as lines, (folder / f"{number:05d}.jsonl").open("wb") as kept:
+        reading = copies.open_as_lines(copy, config.source, fields)
+        with reading as lines, (folder / f"{number:05d}.jsonl").open("wb") as kept:
             for block in read_line_blocks(lines):
                 data = block.data if first else block.data.removeprefix(BYTE_ORDER_MARK)
                 split = data.removesuffix(b"\n").split(b"\n")

@@ -47,9 +47,10 @@ def named_places(config: DatasetConfig) -> Iterator[tuple[str, Place]]:
     for benchmark in config.decontamination.benchmarks if config.decontamination else ():
         endpoint_url = benchmark.endpoint_url if benchmark.path.startswith("s3://") else None
         yield "decontamination.benchmarks", (benchmark.path, endpoint_url)
-    for decisions in config.all_decisions():
-        endpoint_url = decisions.endpoint_url if decisions.path.startswith("s3://") else None
-        yield "forget" if decisions.name == FORGOTTEN else "decisions", (decisions.path, endpoint_url)
+    for decisions in config.listed_decisions():
+        path = decisions.path or ""
+        endpoint_url = decisions.endpoint_url if path.startswith("s3://") else None
+        yield "forget" if decisions.name == FORGOTTEN else "decisions", (path, endpoint_url)
     for destination in config.destinations:
         yield (
             "destinations",

@@ -33,6 +33,8 @@ from corpusmill.errors import InvalidValueError
 from corpusmill.storage.locations import without_file_scheme
 from corpusmill.storage.mirrored import is_bucket, mirror_of, path_of
 
+WHERE = "where "  # before a condition among the keys of a budget
+
 
 class DatasetConfig(Section):
     """Everything about one dataset."""
@@ -168,9 +170,25 @@ class DatasetConfig(Section):
         removing = self.dedup.mode == "remove" and bool(self.steps_before("writeback"))
         return self.dedup.keep == "every_string" or removing
 
-    def all_decisions(self) -> list[DecisionsConfig]:
-        """All that decides which documents to drop, by precedence: the list of `forget`, then `decisions`."""
-        return [*([self.forget.decisions()] if self.forget else ()), *(self.decisions or ())]
+    def listed_decisions(self) -> list[DecisionsConfig]:
+        """All lists of documents to keep or drop, by precedence: the list of `forget`, then `decisions` with a path."""
+        listed = [decisions for decisions in self.decisions or () if decisions.path is not None]
+        return [*([self.forget.decisions()] if self.forget else ()), *listed]
+
+    def own_decisions(self) -> list[DecisionsConfig]:
+        """The decisions by the documents' own fields, which come after those of lists."""
+        return [decisions for decisions in self.decisions or () if decisions.path is None]
+
+    def budget_conditions(self) -> dict[str, str]:
+        """{condition: amount} of the documents of which the budget names a condition, `where lang = 'de'`; sorted,
+        because a plan's record keeps no order of keys.
+        """
+        named = {key: amount for key, amount in sorted((self.budget or {}).items()) if key not in self.source.paths}
+        return {key.removeprefix(WHERE): amount for key, amount in named.items() if key.startswith(WHERE)}
+
+    def decides(self) -> bool:
+        """Whether documents are dropped by lists, or by their own fields."""
+        return bool(self.forget or self.decisions)
 
     @model_validator(mode="after")
     def _waits_for_others(self) -> DatasetConfig:
@@ -191,10 +209,11 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _budgets_are_of_sources(self) -> DatasetConfig:
-        if unknown := [source for source in self.budget or () if source not in self.source.paths]:
+        known = {*self.source.paths, *(WHERE + condition for condition in self.budget_conditions())}
+        if unknown := [source for source in self.budget or () if source not in known]:
             raise InvalidValueError(
-                f"config.budget_of_unknown_source: budget: {unknown[0]} is not an entry of source.paths:"
-                f" {', '.join(self.source.paths)}"
+                f"config.budget_of_unknown_source: budget: {unknown[0]} is neither a condition, where lang = 'de', nor"
+                f" an entry of source.paths: {', '.join(self.source.paths)}"
             )
         if self.budget and self.shuffle.order == "source":
             raise InvalidValueError(

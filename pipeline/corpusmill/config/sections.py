@@ -29,19 +29,33 @@ LICENSE = r"^[a-z0-9][a-z0-9.+-]*$"  # as the Hub names them: odc-by, cc-by-4.0,
 LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"  # ISO 639-1 or 639-3
 
 
-def _endpoint(url: str | None, anonymous: bool | None, requester_pays: bool | None) -> str | None:
-    """The endpoint for storage.open_store."""
-    if not (anonymous or requester_pays):
-        return url
-    if anonymous and requester_pays:
-        raise InvalidValueError(
-            "config.anonymous_pays: anonymous requests have no account that could pay: use only one of anonymous and"
-            " requester_pays"
+class InStore(Section):
+    """Where files are that a store may hold, and how it is asked for them."""
+
+    endpoint_url: Location | None = None
+    anonymous: bool | None = None
+    requester_pays: bool | None = None
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint, and how requests to it are made, for storage.open_store."""
+        if not (self.anonymous or self.requester_pays):
+            return self.endpoint_url
+        return Endpoint(
+            self.endpoint_url or "", anonymous=bool(self.anonymous), requester_pays=bool(self.requester_pays)
         )
-    return Endpoint(url or "", anonymous=bool(anonymous), requester_pays=bool(requester_pays))
+
+    @model_validator(mode="after")
+    def _someone_pays(self) -> Self:
+        if self.anonymous and self.requester_pays:
+            raise InvalidValueError(
+                "config.anonymous_pays: anonymous requests have no account that could pay: use only one of anonymous"
+                " and requester_pays"
+            )
+        return self
 
 
-class SourceConfig(Section):
+class SourceConfig(InStore):
     """Where the text comes from."""
 
     paths: Annotated[list[Location], Field(min_length=1)]
@@ -49,41 +63,15 @@ class SourceConfig(Section):
     id_field: Annotated[str, Field(min_length=1)] = "id"
     max_rejected_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     shard_bytes: Bytes = ByteSize(256 << 20)
-    endpoint_url: Location | None = None
-    anonymous: bool | None = None
-    requester_pays: bool | None = None
     stream: bool = False
 
-    @property
-    def endpoint(self) -> str | None:
-        """The endpoint, and how requests to it are made, for storage.open_store."""
-        return _endpoint(self.endpoint_url, self.anonymous, self.requester_pays)
 
-    @model_validator(mode="after")
-    def _someone_pays(self) -> Self:
-        _ = self.endpoint
-        return self
-
-
-class ReferenceConfig(Section):
+class ReferenceConfig(InStore):
     """Text that counts as having come before the dataset's (docs/against.md): a finished dataset, or any source."""
 
     path: Location
-    endpoint_url: Location | None = None
-    anonymous: bool | None = None
-    requester_pays: bool | None = None
     text_field: Annotated[str, Field(min_length=1)] | None = None
     shard_bytes: Bytes = ByteSize(256 << 20)
-
-    @property
-    def endpoint(self) -> str | None:
-        """The endpoint, and how requests to it are made, for storage.open_store."""
-        return _endpoint(self.endpoint_url, self.anonymous, self.requester_pays)
-
-    @model_validator(mode="after")
-    def _someone_pays(self) -> Self:
-        _ = self.endpoint
-        return self
 
 
 class DedupConfig(Section):
@@ -171,12 +159,13 @@ class StepConfig(Section):
         return self.name or self.use.partition(":")[2]
 
 
-class DecisionsConfig(Section):
-    """Decisions about documents that were made elsewhere (docs/steps.md): rows of JSON lines, CSV or parquet."""
+class DecisionsConfig(InStore):
+    """Decisions about documents (docs/steps.md): made elsewhere, rows of JSON lines, CSV, parquet or Arrow; or by the
+    documents' own fields, without a path.
+    """
 
     name: Annotated[str, Field(pattern=SPLIT_NAME)]
-    path: Location
-    endpoint_url: Location | None = None
+    path: Location | None = None
     key: Annotated[str, Field(min_length=1)] | tuple[str, str] = "id"
     keep: Annotated[str, Field(min_length=1)]
     undecided: Literal["keep", "drop"] = "keep"
@@ -187,12 +176,22 @@ class DecisionsConfig(Section):
         """The column of an id, or those of a file and of a line in it."""
         return (self.key,) if isinstance(self.key, str) else self.key
 
+    @model_validator(mode="after")
+    def _has_rows(self) -> Self:
+        of_rows = ("endpoint_url", "anonymous", "requester_pays", "key", "max_unmatched_share")
+        told = [name for name in of_rows if getattr(self, name) != type(self).model_fields[name].default]
+        if self.path is None and told:
+            raise InvalidValueError(
+                f"config.decisions_without_path: {told[0]} needs a path: decisions without one are by the documents'"
+                " own fields"
+            )
+        return self
 
-class ForgetConfig(Section):
+
+class ForgetConfig(InStore):
     """Documents that no build may deliver any more: a list of takedowns and opt-outs (docs/forget.md)."""
 
     path: Location
-    endpoint_url: Location | None = None
     key: Annotated[str, Field(min_length=1)] | tuple[str, str] = "id"
     copies: Literal["keep", "also"]
     max_unmatched_share: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -205,6 +204,8 @@ class ForgetConfig(Section):
             name=FORGOTTEN,
             path=self.path,
             endpoint_url=self.endpoint_url,
+            anonymous=self.anonymous,
+            requester_pays=self.requester_pays,
             key=self.key,
             keep="false",
             max_unmatched_share=ALL_BUT_ONE if self.max_unmatched_share is None else self.max_unmatched_share,
@@ -220,12 +221,11 @@ class ItemFieldsConfig(Section):
     id: str = "id"
 
 
-class BenchmarkConfig(Section):
+class BenchmarkConfig(InStore):
     """A benchmark whose items the text must not hold: files of JSON lines or parquet, a row an item."""
 
     name: Annotated[str, Field(pattern=SPLIT_NAME)]
     path: Location
-    endpoint_url: Location | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     fields: ItemFieldsConfig = ItemFieldsConfig()
 

@@ -167,8 +167,10 @@ def read_few(
     name: str,
     columns: list[str] | None,
     row_groups: tuple[int, int] | None = None,
+    *,
+    most_rows: int = DECODED_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these columns (None: of all), at most DECODED_ROWS at a time, fewer if they could be a bomb.
+    """The rows of these columns (None: of all), at most so many at a time, fewer if they could be a bomb.
 
     `file`: that of `stream`, opened. CorruptDataError if it is malformed or a bomb.
     """
@@ -182,7 +184,7 @@ def read_few(
             compressed_bytes = min(file_bytes, compressed_bytes + compressed)
             require_plausible(name, compressed_bytes, pages)
             plausible_bytes = max(UNSUSPICIOUS_BYTES, LARGEST_RATIO * compressed)
-            rows = min(DECODED_ROWS, max(1, plausible_bytes // max(1, pages)))  # no value is larger than its page
+            rows = min(most_rows, max(1, plausible_bytes // max(1, pages)))  # no value is larger than its page
             decoded_rows = 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
                 decoded_rows += batch.num_rows

@@ -30,6 +30,8 @@ with lazily:
     from corpusmill.documents import arrow, columns, jsonl, parquet
     from corpusmill.documents.batch import DocumentBatch
 
+NARROW_ROWS = 1 << 14  # that are decoded at once, of a few columns of short values
+
 Reader = Literal["lines", "parquet", "arrow"]
 
 
@@ -94,6 +96,14 @@ def read_rows(stream: BinaryIO, name: str) -> Iterator[dict[str, Any]]:
     yield from _Table(stream, name, reader_of(name)).rows()
 
 
+def read_columns(stream: BinaryIO, name: str, wanted: Sequence[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+    """(the names of which a table has no column, or several; the values of each row, as Python has them)."""
+    table = _Table(stream, name, reader_of(name))
+    places = [columns.place_of(table.schema, column) for column in wanted]
+    lacking = [column for column, place in zip(wanted, places, strict=True) if not place]
+    return lacking, table.values(places)
+
+
 def count_rows(stream: BinaryIO, name: str) -> int:
     """How many rows a table has."""
     if reader_of(name) == "parquet":
@@ -125,6 +135,11 @@ class _Table:
             for batch in self._batches(None):
                 yield from columns.rows_of(batch)
 
+    def values(self, places: list[tuple[str, ...]]) -> Iterator[tuple[Any, ...]]:
+        with self._readable():
+            for batch in self._batches({".".join(place): place for place in places}, NARROW_ROWS):
+                yield from zip(*(columns.listed(columns.field_at(batch, place)) for place in places), strict=True)
+
     @contextmanager
     def _readable(self) -> Iterator[None]:
         """CorruptDataError for what pyarrow and Python say of values that cannot be read."""
@@ -133,12 +148,14 @@ class _Table:
         except arrow.UNREADABLE as error:
             raise (arrow if self._arrow else parquet).corrupt(self._name, error) from error
 
-    def _batches(self, places: dict[str, tuple[str, ...]] | None) -> Iterator[Any]:
+    def _batches(self, places: dict[str, tuple[str, ...]] | None, most_rows: int | None = None) -> Iterator[Any]:
         if self._arrow:
             yield from self._arrow.batches()
         elif self._parquet:
             wanted = None if places is None else [".".join(place) for place in places.values()]
-            yield from parquet.read_few(self._parquet, self._stream, self._name, wanted)
+            yield from parquet.read_few(
+                self._parquet, self._stream, self._name, wanted, most_rows=most_rows or columns.DECODED_ROWS
+            )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.work_folder.small import refresh, write
@@ -24,6 +24,7 @@ HeldRow = tuple[str, float, float, str, str]
 
 # Keys that change no figure.
 UNRELATED = {"card", "dag", "destinations", "estimate", "keep_versions", "reclaim", "work_folder"}
+LATER = {"anonymous", "requester_pays", "fields"}
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,14 @@ def estimate_of(config: DatasetConfig, files: Iterable[SourceFile], work: Path) 
         return None
 
 
+def _without_unset(value: Any) -> Any:
+    """A configuration without the keys of LATER that are not set, so that earlier estimates keep their subjects."""
+    if isinstance(value, dict):
+        return {key: _without_unset(inner) for key, inner in value.items() if inner is not None or key not in LATER}
+    return [*map(_without_unset, value)] if isinstance(value, list) else value
+
+
 def _subject(config: DatasetConfig, files: Iterable[StoredFile | SourceFile]) -> str:
     """The identity of what was estimated: equal for equal settings and source files, on any machine."""
-    settings = config.model_dump(mode="json", exclude=UNRELATED)
-    for section in (settings["source"], *(settings["dedup"]["against"] or ())):  # how a store is asked, if it is said
-        for key in ("anonymous", "requester_pays"):
-            if section[key] is None:
-                del section[key]
+    settings = _without_unset(config.model_dump(mode="json", exclude=UNRELATED))
     return fingerprint({"settings": settings, "files": sorted({(file.location, file.identity) for file in files})})

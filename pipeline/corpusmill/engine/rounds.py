@@ -76,7 +76,7 @@ BUILT_IN = (
             # stop the build before other work.
             Round("read", ("index",)),
             # A list is matched with all shards before it drops a document of one.
-            Round("join", ("quarantine", "join"), barrier=lambda config: bool(config.all_decisions())),
+            Round("join", ("quarantine", "join"), barrier=lambda config: bool(config.listed_decisions())),
             Round("index", ("reference_index", "decided", "copies", "filter", "decontaminate", "anchor")),
         ),
     ),

@@ -1,5 +1,7 @@
 """Budgets: decides which documents of a source are shown, and how often (builds/decisions/0002).
 
+A source is an entry of `source.paths`, or the documents for which a condition of the budget is true.
+
 In:  every document's source, tokens and draw, a random number that (seed, shard, ordinal) determines.
 Out: every source's `Share`: whole epochs, and the last draw of a partial epoch. The partial epoch shows the documents
  whose draw is at most the last draw: the fewest documents, by draw, that hold the remaining tokens.
@@ -155,15 +157,26 @@ def _last(documents: Documents, source: int, left: int, before: Counted) -> tupl
     return last, before.plus((int(shown.sum()), len(shown), int((shown == 0).sum())))
 
 
-def shown_documents(shares: Sequence[tuple[int, int | None]], source_ends: Words, draws: Words) -> tuple[Words, Words]:
-    """(ordinals, source_ends) of a shard's documents as they are shown, for TokenShard.as_shown.
-
-    `shares`: of each source file (whole epochs, last draw). Epoch by epoch, each in the order of the shard.
+def shares_of_documents(source_ends: Words, conditions: NDArray[np.uint16] | None) -> NDArray[np.int64]:
+    """int64 (documents,): which share is that of each document of a shard, the shares of its files first, then those of
+    conditions. `conditions`: see stages/budget.py; None if the budget has none.
     """
     files = np.diff(source_ends, prepend=np.uint64(0)).astype(np.int64)
-    whole = np.repeat(np.array([share[0] for share in shares], np.int64), files)
-    some = np.repeat(np.array([share[1] is not None for share in shares], np.bool_), files)
-    some &= draws <= np.repeat(np.array([share[1] or 0 for share in shares], np.uint64), files)
+    own = np.repeat(np.arange(len(files)), files)
+    return own if conditions is None else np.where(conditions > 0, len(files) - 1 + conditions.astype(np.int64), own)
+
+
+def shown_documents(
+    shares: Sequence[tuple[int, int | None]], of: NDArray[np.int64], source_ends: Words, draws: Words
+) -> tuple[Words, Words]:
+    """(ordinals, source_ends) of a shard's documents as they are shown, for TokenShard.as_shown.
+
+    `shares`: (whole epochs, last draw), `of`: which of them is each document's. Epoch by epoch, each in the order of
+    the shard.
+    """
+    whole = np.array([share[0] for share in shares], np.int64)[of]
+    some = np.array([share[1] is not None for share in shares], np.bool_)[of]
+    some &= draws <= np.array([share[1] or 0 for share in shares], np.uint64)[of]
     times = whole + some
     shown, ends = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     before = 0
@@ -176,11 +189,12 @@ def shown_documents(shares: Sequence[tuple[int, int | None]], source_ends: Words
     return np.concatenate(shown), np.concatenate(ends)
 
 
-def repeats_of(shares: Sequence[tuple[int, int | None]], source_ends: Words) -> int:
+def repeats_of(shares: Sequence[tuple[int, int | None]], of: NDArray[np.int64], files: int) -> int:
     """An upper bound of repeated showings of a shard's documents, plus the ends of its files in these epochs."""
     again = [max(0, whole + (last is not None) - 1) for whole, last in shares]
-    files = (np.diff(source_ends, prepend=np.uint64(0)) + np.uint64(1)).tolist()
-    return sum(count * times for count, times in zip(files, again, strict=True))
+    counts = np.bincount(of, minlength=len(shares)).tolist()
+    ends = [1] * files + [files] * (len(shares) - files)
+    return sum((count + more) * times for count, more, times in zip(counts, ends, again, strict=True))
 
 
 class Apart(NamedTuple):

@@ -302,20 +302,24 @@ def read_numbered(copy: SourceCopy, wanted: set[int], source: TextFields) -> Ite
 
 
 @contextmanager
-def open_as_lines(copy: SourceCopy, source: TextFields) -> Iterator[BinaryIO]:
-    """The lines of a file or part; for parquet, the JSON of each row's text and id, null for a rejected row."""
+def open_as_lines(copy: SourceCopy, source: TextFields, fields: Sequence[str] = ()) -> Iterator[BinaryIO]:
+    """The lines of a file or part; for a table, the JSON of each row's text, id and `fields`, null for a rejected
+    row.
+    """
     if copy.is_table:
-        yield cast(BinaryIO, decompressing.PieceStream(_rows_as_lines(copy, source)))
+        yield cast(BinaryIO, decompressing.PieceStream(_rows_as_lines(copy, source, fields)))
     else:
         with open_lines(copy) as lines:
             yield lines
 
 
-def _rows_as_lines(copy: SourceCopy, source: TextFields) -> Iterator[bytes]:
-    for batch in read_source(copy, source):
+def _rows_as_lines(copy: SourceCopy, source: TextFields, fields: Sequence[str]) -> Iterator[bytes]:
+    for batch in read_source(copy, source, fields):
         rows = {rejection.line_number: b"null" for rejection in batch.rejections}
-        for number, text, identity in zip(batch.line_numbers.tolist(), batch.texts(), batch.each_id(), strict=True):
-            rows[number] = json.dumps(_record(source, text, identity), ensure_ascii=False).encode()
+        found, numbers = batch.fields or [b"{}"] * batch.documents, batch.line_numbers.tolist()
+        for number, text, identity, values in zip(numbers, batch.texts(), batch.each_id(), found, strict=True):
+            record = {**json.loads(values), **_record(source, text, identity)}
+            rows[number] = json.dumps(record, ensure_ascii=False).encode()
         if rows:
             yield b"".join(rows[number] + b"\n" for number in sorted(rows))
 

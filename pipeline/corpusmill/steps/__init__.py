@@ -9,7 +9,7 @@ Out: per document, why it is dropped (or that it is kept), its new text if a ste
     try_steps: the first documents of some files, without a build chain.py
     Document, Batch, Drop, Keep, Reasons: what steps see and say answers.py
 
-    decisions made elsewhere --read_decisions--> write_sorted --> Sorted.find  decisions.py, conditions.py
+    decisions made elsewhere --read_decisions--> write_sorted --> Sorted.find  decisions.py
 
 Three steps as models, each with its source: gopher.py, repetition.py (kernels: text_kernels.py, repetition_kernels.py)
 and c4.py.

@@ -30,23 +30,29 @@ import orjson
 import xxhash
 from numpy.typing import NDArray
 
-from corpusmill.documents.compression import ENDINGS, SUFFIXES, compression_of_lines, is_parquet, open_decompressed
+from corpusmill.documents.compression import (
+    ENDINGS,
+    SUFFIXES,
+    TABLE_ENDINGS,
+    compression_of_lines,
+    is_parquet,
+    is_table,
+    open_decompressed,
+)
 from corpusmill.documents.field_names import get_field
 from corpusmill.errors import PermanentError
 from corpusmill.lazy import lazily
-from corpusmill.storage import StoredFile, Wanted, fetch, open_location, open_once
+from corpusmill.storage import Store, StoredFile, Wanted, fetch, open_location, open_once
 
 with lazily:
-    from corpusmill.documents import columns as documents_columns
-    from corpusmill.documents import parquet
-    from corpusmill.steps import conditions
+    from corpusmill.documents import conditions, reading
 
 
 if TYPE_CHECKING:
-    from corpusmill.steps.conditions import Condition
+    from corpusmill.documents.conditions import Condition
 
 CSV_ENDINGS = tuple(".csv" + suffix for suffix in SUFFIXES)
-DECISION_ENDINGS = (*ENDINGS, *CSV_ENDINGS, ".parquet")
+DECISION_ENDINGS = (*ENDINGS, *CSV_ENDINGS, *TABLE_ENDINGS)
 BUFFERED = 1 << 17
 PARTITIONS = 256
 RECORD = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<u8"), ("keep", "u1")])
@@ -163,19 +169,30 @@ def _opened(
     """(the rows, whether all values are text) of a file."""
     store, name = open_location(file.location, endpoint_url=endpoint_url)
     wanted = Wanted(name, file.size_bytes, file.identity)
-    if is_parquet(file.name):
-        path = folder / "decisions.parquet"
-        fetch(store, wanted, path, folder / "decisions.partial")
-        try:
-            with path.open("rb") as table:
-                yield _rows_of_table(table, file.name, columns), False
-        finally:
-            path.unlink()
+    if is_table(file.name):
+        with _opened_table(store, wanted, file.name, folder) as table:
+            yield _rows_of_table(table, file.name, columns), False
         return
     is_csv = file.name.lower().endswith(CSV_ENDINGS)
     compression = compression_of_lines(file.name) if is_csv else None
     with open_once(store, wanted) as raw, open_decompressed(raw, file.name, compression) as stream:
         yield (_rows_of_csv if is_csv else _rows_of_json)(stream, file.name, columns), is_csv
+
+
+@contextmanager
+def _opened_table(store: Store, wanted: Wanted, name: str, folder: Path) -> Iterator[BinaryIO]:
+    """A table, forwards; parquet, whose footer is at its end, is fetched."""
+    if not is_parquet(name):
+        with open_once(store, wanted) as raw:
+            yield raw
+        return
+    path = folder / "decisions.parquet"
+    fetch(store, wanted, path, folder / "decisions.partial")
+    try:
+        with path.open("rb") as table:
+            yield table
+    finally:
+        path.unlink()
 
 
 def _rows_of_json(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[Row]:
@@ -215,28 +232,19 @@ def _rows_of_csv(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[Ro
 
 
 def _rows_of_table(stream: BinaryIO, name: str, columns: list[str]) -> Iterator[Row]:
-    table = parquet.open_parquet(stream, name)
-    places = [documents_columns.place_of(table.schema_arrow, column) for column in columns]
-    _require_found(
-        [column for column, place in zip(columns, places, strict=True) if not place], len(table.schema_arrow), name
-    )
-    read = list(dict.fromkeys(".".join(place) for place in places))
-    number = 0
-    for batch in parquet.read_batches(table, name, 1 << 14, columns=read):
-        values = [documents_columns.field_at(batch, place).to_pylist() for place in places]
-        for row in zip(*values, strict=True):
-            number += 1
-            yield number, row
+    lacking, rows = reading.read_columns(stream, name, columns)
+    _require_found(lacking, name)
+    yield from enumerate(rows, start=1)
 
 
 def _places(head: list[str], columns: list[str], name: str) -> list[int]:
-    _require_found([column for column in columns if head.count(column) != 1], len(head), name)
+    _require_found([column for column in columns if head.count(column) != 1], name)
     return [head.index(column) for column in columns]
 
 
-def _require_found(lacking: list[str], count: int, name: str) -> None:
+def _require_found(lacking: list[str], name: str) -> None:
     if lacking:
-        got = f"{count:,} columns, none or several of which have this name"
+        got = "no column of this name, or several"
         raise _unusable("decisions.column_missing: a file of decisions lacks columns", name, 0, ", ".join(lacking), got)
 
 

@@ -160,7 +160,7 @@ def _rows(
     columns = (*_columns(forget), "asked_by", "asked_at")
     for file in files:
         own = columns if ".jsonl" in file.name else _columns(forget)
-        for row, values in read_keys([file], forget.endpoint_url, own, folder, keys=len(_columns(forget))):
+        for row, values in read_keys([file], forget.endpoint, own, folder, keys=len(_columns(forget))):
             cells = zip(own, values, strict=True)
             yield (file.name, row), {column: value for column, value in cells if isinstance(value, str | int)}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import unidata_version
 
 from corpusmill.config import BenchmarkConfig
+from corpusmill.config.sections import InStore
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Schedule, Shown, Stage
 from corpusmill.engine.work import Identity, Inputs, Resources, Sources, Work
@@ -34,7 +35,7 @@ ROUNDING = 1e-3  # tolerance of a sequence's weight: the search sums it in anoth
 def benchmark_of(wanted: BenchmarkConfig) -> Benchmark:
     """A configured benchmark."""
     fields = decontamination_items.Fields(**wanted.fields.model_dump())
-    return decontamination_items.Benchmark(wanted.name, wanted.path, fields, wanted.endpoint_url, wanted.sha256)
+    return decontamination_items.Benchmark(wanted.name, wanted.path, fields, wanted.endpoint, wanted.sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _identity(build: Build, _unit: str) -> Settings:
     assert wanted is not None
     planned = build.plan.benchmarks or []
     return Settings(
-        benchmarks=[benchmark.model_dump(exclude={"path", "endpoint_url"}) for benchmark in wanted.benchmarks],
+        benchmarks=[benchmark.model_dump(exclude={"path", *InStore.model_fields}) for benchmark in wanted.benchmarks],
         files=[[(file.name, file.size_bytes, file.identity) for file in files] for files in planned],
         seed_words=wanted.seed_words,
         threshold=wanted.threshold,
@@ -88,14 +89,14 @@ def _identity(build: Build, _unit: str) -> Settings:
 def _sources(build: Build, _unit: str) -> list[Sources]:
     assert build.config.decontamination is not None
     each = zip(build.config.decontamination.benchmarks, build.plan.benchmarks or [], strict=True)
-    return [Sources(files, benchmark.endpoint_url, benchmark.path) for benchmark, files in each]
+    return [Sources(files, benchmark.endpoint, benchmark.path) for benchmark, files in each]
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
 
     each = zip(settings.benchmarks, inputs.sources, strict=True)
     benchmarks = [
-        benchmark_of(BenchmarkConfig.model_validate({**stated, "path": of.path, "endpoint_url": of.endpoint_url}))
+        replace(benchmark_of(BenchmarkConfig.model_validate({**stated, "path": of.path})), endpoint_url=of.endpoint_url)
         for stated, of in each
     ]
     files = [[file.stored() for file in of.files] for of in inputs.sources]

@@ -88,7 +88,7 @@ def require_places(config: DatasetConfig, seen: dict[str, Any] | list[str], wher
 
 def _may_drop(config: DatasetConfig) -> bool:
     removes = config.decontamination is not None and config.decontamination.action == "remove"
-    return bool(config.steps or config.all_decisions() or config.dedup.drop_empty or removes)
+    return bool(config.steps or config.decides() or config.dedup.drop_empty or removes)
 
 
 def ranges_of(inputs: Inputs, settings: Settings, text: TextShard) -> NDArray[np.uint64]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from corpusmill.dedup.stages.reference import file_of_reference, of_unit, text_step, units_of
 from corpusmill.dedup.stages.union import CUT_RANGES, REMOVE_RANGES, cuts_stage, repeats_of
+from corpusmill.engine.work import Input
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.inspect.lineage.facts import BOS, EOT, PADDING, SourceDocument, Span
 from corpusmill.lazy import lazily
@@ -307,7 +308,7 @@ class Shard(DeduplicatedShard):
     @cached_property
     def shown(self) -> TokenShard:
         """The documents as often as the dataset shows them, of which records are made; without a budget each once."""
-        shares = self.build.receipt("budget", budget.UNIT) if self.build.units("budget") else None
+        shares = Input(self.build, ("budget", budget.UNIT)) if self.build.units("budget") else None
         return budget.shown_shard(shares, self.name, self.tokens)
 
     @cached_property

@@ -23,7 +23,7 @@ from corpusmill.engine.work import Identity, Inputs, Resources, Work
 from corpusmill.errors import SourceError
 from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
-from corpusmill.shuffle.stages.budget import ONCE, as_shown, shares_of, shown_total
+from corpusmill.shuffle.stages.budget import ONCE, UNIT, as_shown, conditions_in, shares_of, shown_total
 from corpusmill.tokens.stages.tokenize import vocabulary
 
 with lazily:
@@ -122,7 +122,9 @@ def _units(build: Build) -> list[str]:
 
 
 class Settings(Identity, frozen=True, kw_only=True):
-    """How the records of a shard are made and drawn. `shares`: how often its files are shown, unless once each."""
+    """How the records of a shard are made and drawn. `shares`: how often its files are shown, then the documents of
+    each condition of the budget, unless once each; `conditions`: how many these are, UNSET without any.
+    """
 
     kind: str
     shard: int
@@ -133,10 +135,13 @@ class Settings(Identity, frozen=True, kw_only=True):
     packing: dict[str, Any] | UnsetType = UNSET
     empty_documents: str | UnsetType = UNSET
     shares: list[tuple[int, int | None]] | UnsetType = UNSET
+    conditions: int | UnsetType = UNSET
 
 
-def _inputs(_build: Build, unit: str) -> dict[str, list[StepName]]:
-    return {"tokens": [("tokenize", number_of_unit(unit))]}
+def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
+    """With conditions the budget, too, which has that of each document."""
+    budget = [("budget", UNIT)] if build.config.budget_conditions() else []
+    return {"tokens": [("tokenize", number_of_unit(unit))], "budget": budget}
 
 
 def _identity(build: Build, unit: str) -> Settings:
@@ -153,6 +158,7 @@ def _identity(build: Build, unit: str) -> Settings:
         packing=build.config.packing.model_dump() if contexts else UNSET,
         empty_documents=build.config.framing.empty_documents if keeps_empty(build) and not contexts else UNSET,
         shares=shares if any(share != ONCE for share in shares) else UNSET,
+        conditions=len(build.config.budget_conditions()) or UNSET,
     )
 
 
@@ -167,7 +173,9 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     seed = None if settings.seed is UNSET else settings.seed
     if settings.shares:
         assert seed is not None  # without one there is no budget
-        shown = as_shown(shard, settings.shares, seed, settings.shard)
+        files = len(settings.shares) - (settings.conditions or 0)
+        of_documents = conditions_in(inputs["budget"], number_of_unit(inputs.unit)) if settings.conditions else None
+        shown = as_shown(shard, settings.shares, seed, settings.shard, files, of_documents)
         difference = budget.difference_of(shard, shown, settings.shard)
         shard = shown
     if settings.packing and settings.context_tokens:

@@ -1,7 +1,8 @@
 """Decisions, join, decided: the list of `forget`, each configured source of decisions, and the documents of both.
 
 decisions   reads each source once and sorts it by document
-join        finds the documents of a shard that are forgotten, or dropped by external decisions, and the reasons
+join        finds the documents of a shard that are forgotten, or dropped by external decisions or for their own fields,
+            and the reasons
 decided     finds the decisions, and the rows of the list of `forget`, that match no document
 
 Files of join, which reads ids and lines, never a text. After a change of decisions it runs for every shard, and later
@@ -23,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from corpusmill.config import ALL_BUT_ONE, FORGOTTEN
 from corpusmill.engine.ledger import Check, Outcome, Receipt
@@ -36,13 +37,14 @@ from corpusmill.sources.parts import FilePlace, PlacedSettings, lines_before, pl
 with lazily:
     import numpy as np
 
-    from corpusmill.documents import text_shard
-    from corpusmill.steps import conditions
+    from corpusmill.documents import conditions, text_shard
     from corpusmill.steps import decisions as steps_decisions
 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from corpusmill.config import DecisionsConfig
     from corpusmill.documents.text_shard import TextShard
@@ -52,12 +54,12 @@ if TYPE_CHECKING:
 
 def decisions_called(build: Build, name: str) -> tuple[DecisionsConfig, list[SourceFile]]:
     """The configured decisions of a name, and their planned files."""
-    configured = zip(build.config.all_decisions(), build.plan.decisions or (), strict=True)
+    configured = zip(build.config.listed_decisions(), build.plan.decisions or (), strict=True)
     return next((decision, files) for decision, files in configured if decision.name == name)
 
 
 def _units(build: Build) -> list[str]:
-    return [decision.name for decision in build.config.all_decisions()]
+    return [decision.name for decision in build.config.listed_decisions()]
 
 
 class Settings(Identity, frozen=True, kw_only=True):
@@ -77,7 +79,7 @@ def _identity(build: Build, unit: str) -> Settings:
 def decisions_sources(build: Build, unit: str) -> list[Sources]:
     """The files of decisions."""
     wanted, files = decisions_called(build, unit)
-    return [Sources(files, wanted.endpoint_url)]
+    return [Sources(files, wanted.endpoint)]
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
@@ -99,7 +101,7 @@ STAGE = Stage(
     "decisions",
     version=2,
     after=(),
-    wanted=lambda config: bool(config.all_decisions()),
+    wanted=lambda config: bool(config.listed_decisions()),
     units=_units,
     work=Work(Settings, _identity, lambda _build, _unit: {}, _run, decisions_sources),
     recount=_recount,
@@ -126,11 +128,13 @@ def left_out_of(joined: Input) -> dict[int, str]:
 
 class JoinSettings(PlacedSettings, frozen=True, kw_only=True):
     """`undecided`: what happens to documents without a decision, by the decisions' name; `by_line`: those decisions
-    that name documents by file and line.
+    that name documents by file and line; `own`: by name the condition of decisions by the documents' own fields, UNSET
+    if there are none.
     """
 
     undecided: dict[str, str]
     by_line: list[str]
+    own: dict[str, str] | UnsetType = UNSET
 
 
 def _inputs_join(build: Build, shard: str) -> dict[str, list[StepName]]:
@@ -141,8 +145,9 @@ def _identity_join(build: Build, shard: str) -> JoinSettings:
     wanted = [decisions_called(build, name)[0] for name in build.units("decisions")]
     by_line = [decision.name for decision in wanted if not isinstance(decision.key, str)]
     return JoinSettings(
-        undecided={decision.name: decision.undecided for decision in wanted},
+        undecided={decision.name: decision.undecided for decision in (*wanted, *build.config.own_decisions())},
         by_line=by_line,
+        own={decision.name: decision.keep for decision in build.config.own_decisions()} or UNSET,
         lines_before=lines_before(build, shard) or UNSET if by_line else UNSET,
     )
 
@@ -153,6 +158,15 @@ def _run_join(inputs: Inputs, settings: JoinSettings, folder: Path, _resources: 
     place = places_in(inputs.source.files, text, settings.lines_before)
     reasons: list[str] = []
     codes = np.full(text.documents, -1, np.int64)
+
+    def drop(name: str, dropped: NDArray[np.bool_], lacking: NDArray[np.bool_]) -> None:
+        undecided = lacking if settings.undecided[name] == "drop" else np.zeros_like(lacking)
+        for mask, reason in ((dropped, name), (undecided, f"{name}: undecided")):
+            first = mask & (codes < 0)  # the first of several reasons
+            if first.any():
+                codes[first] = len(reasons)
+                reasons.append(reason)
+
     for step in inputs.every("decisions"):
         name, decisions = step.unit, steps_decisions.Sorted(step.folder())
         places = decisions.find(document_keys(text, place, by_id=name not in settings.by_line))
@@ -161,12 +175,10 @@ def _run_join(inputs: Inputs, settings: JoinSettings, folder: Path, _resources: 
         (folder / matched_file(name)).write_bytes(keys.astype("<u8").tobytes())
         dropped = places >= 0
         dropped[dropped] = decisions.keep[places[dropped]] == 0
-        undecided = places < 0 if settings.undecided[name] == "drop" else np.zeros_like(dropped)
-        for mask, reason in ((dropped, name), (undecided, f"{name}: undecided")):
-            first = mask & (codes < 0)  # the first of several reasons
-            if first.any():
-                codes[first] = len(reasons)
-                reasons.append(reason)
+        drop(name, dropped, places < 0)
+    for name, keep in (settings.own or {}).items():
+        outcomes = conditions.of_documents(conditions.read_condition(keep), text.document_fields(), text.documents)
+        drop(name, outcomes == 0, outcomes < 0)
     gone = np.flatnonzero(codes >= 0)
     (folder / LEFT_OUT).write_bytes(gone.astype("<u8").tobytes())
     (folder / REASONS).write_bytes(codes[gone].astype("<u2").tobytes())
@@ -196,7 +208,7 @@ JOIN = Stage(
     version=1,
     after=("quarantine", "decisions"),  # with the first of these, stages stop at too many rejected lines
     per_shard=True,
-    wanted=lambda config: bool(config.all_decisions()),
+    wanted=lambda config: config.decides(),
     units_of="index",
     work=Work(JoinSettings, _identity_join, _inputs_join, _run_join, shard_sources),
     recount=recount_left_out,

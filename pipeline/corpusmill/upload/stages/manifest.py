@@ -288,7 +288,7 @@ def _measure(inputs: Inputs, settings: Settings, kind: str) -> OrderQuality:
     """The quality of the order of one kind of record: a pass over the gathered cells' provenance, none over tokens."""
 
     tokenized, exports = inputs.every("tokenize"), settings.configured_exports()
-    budget = inputs["budget"].receipt if "budget" in inputs else None
+    budget = next(iter(inputs.every("budget")), None)
 
     def pieces(shard: int) -> quality.Pieces:
         assert exports.webdataset is not None

@@ -2,9 +2,10 @@
 
 DuckDB parses a condition and computes it. In between, a walk through the parsed tree admits only what depends on the
 row alone, and finds the type of each column by what it is compared with: DuckDB would convert silently, and compare the
-text '0.45' with 0.5 as 0.5. Numbers are doubles.
+text '0.45' with 0.5 as 0.5. Numbers are doubles. Dots in a column's name reach into objects (field_names.py).
 
-A condition that is neither true nor false for a row, because a column is null, is an error.
+A row is of a list (steps/decisions.py), or a document with the fields that a text shard has of it. A condition is
+neither true nor false where a column is null.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import numpy as np
+import orjson
 import pyarrow as pa
+from numpy.typing import NDArray
+
+from corpusmill.documents.text_shard import DocumentStrings
 
 NUMBER, TEXT, TRUTH = "number", "text", "true or false"
 ANY, SAME = "", "of the same type"
@@ -37,16 +43,22 @@ RULES: dict[str, tuple[str, str]] = {  # the type of an expression's operands, a
     **dict.fromkeys(("lower", "upper", "trim", "||"), (TEXT, TEXT)),
     **dict.fromkeys(("~~", "!~~", "~~*", "!~~*", "starts_with", "ends_with"), (TEXT, TRUTH)),
     **dict.fromkeys(("regexp_matches", "regexp_full_match"), (TEXT, TRUTH)),
-    **{"contains": (SAME, TRUTH), "length": (TEXT, NUMBER)},
+    **{"contains": (SAME, TRUTH), "length": (TEXT, NUMBER), "domain": (TEXT, TEXT)},
 }
 FUNCTIONS = ", ".join(sorted(name for name in RULES if name.islower() and name != "list_value"))
+
+DOMAIN = r"""CREATE MACRO domain(url) AS nullif(regexp_replace(lower(regexp_extract(
+    url, '^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?(\[[^\]/?#]*\]|[^/?#:]*)', 1)), '^www\.|\.$', '', 'g'), '')"""
+"""The host of a URL in lower case, without `www.`; null if there is none."""
+
+BATCH_DOCUMENTS = 1 << 14
 
 Node = dict[str, Any]
 
 
 def database() -> duckdb.DuckDBPyConnection:
     """An empty database in memory that reads and writes no file, loads no extension and keeps these settings."""
-    return duckdb.connect(
+    opened = duckdb.connect(
         config={
             "enable_external_access": False,
             "autoload_known_extensions": False,
@@ -57,6 +69,8 @@ def database() -> duckdb.DuckDBPyConnection:
             "threads": 1,
         }
     )
+    opened.execute(DOMAIN)
+    return opened
 
 
 @dataclass(frozen=True)
@@ -117,8 +131,7 @@ def _kind(node: Node, kinds: dict[str, str], wanted: str = ANY) -> str:
     """
     if node["class"] == "COLUMN_REF":
         what = ".".join(node["column_names"])
-        if len(node["column_names"]) > 1:
-            raise ValueError(f'expected a column, got {what}: if its name has a dot, write "{what}"')
+        node["column_names"] = [what]
         own_kind = kinds[what] = kinds.get(what) or wanted
     elif node["class"] == "CONSTANT":
         what, own_kind = "a value", _literal(node["literal"])
@@ -166,6 +179,28 @@ def _literal(literal: Node) -> str:
             raise ValueError("a number is too large to be exact")
         literal |= {"kind": "NUMERIC", "text": f"{value:.17e}"}
     return kind
+
+
+def of_documents(condition: Condition, fields: DocumentStrings | None, documents: int) -> NDArray[np.int8]:
+    """int8 (documents,): what a condition is of each document of a text shard: 1 true, 0 false, -1 neither, as where a
+    document lacks a field, or has one of another type.
+    """
+    outcomes = np.empty(documents, np.int8)
+    with closing(database()) as opened:
+        for first in range(0, documents, BATCH_DOCUMENTS):
+            ordinals = range(first, min(documents, first + BATCH_DOCUMENTS))
+            rows = [orjson.loads(fields[ordinal]) if fields else {} for ordinal in ordinals]
+            columns = {name: [_usable(row.get(name), kind) for row in rows] for name, kind in condition.kinds.items()}
+            tested = condition.tested(opened, columns, len(rows))
+            outcomes[ordinals.start : ordinals.stop] = tested.cast(pa.int8()).fill_null(-1).to_numpy()
+    return outcomes
+
+
+def _usable(value: Any, kind: str) -> Any:
+    try:
+        return checked(value, kind)
+    except ValueError:
+        return None
 
 
 def checked(value: Any, kind: str, *, from_text: bool = False) -> Any:

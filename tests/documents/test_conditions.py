@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.steps.conditions import checked, database, read_condition
+from corpusmill.documents.batch import batch_of
+from corpusmill.documents.conditions import checked, database, of_documents, read_condition
+from corpusmill.documents.text_shard import TextShardWriter, open_text_shard
 
 Row = dict[str, Any]
 
@@ -40,6 +46,9 @@ def outcomes(text: str, rows: list[Row]) -> list[bool | None]:
         ("(score > 1 or score < 0) and score < -1", {"score": 2}, False),
         ("\"a b\" = 'and'", {"a b": "and"}, True),
         ('"a.b" = 1 -- a comment', {"a.b": 1.0}, True),
+        ("a.b = 1 and meta.deep.lang is null", {"a.b": 1.0}, True),
+        ("domain(meta.url) in ('a.example', 'b.example')", {"meta.url": "https://www.B.example:80/x?y"}, True),
+        ("domain(url) is null", {"url": "no address"}, True),
         ("language == 'en' or language is null", {"language": None}, True),
         ("language != 'en' and language is not null", {"language": None}, False),
         ("language != 'en'", {"language": None}, None),
@@ -69,13 +78,46 @@ def test_condition_holds_as_it_reads(text: str, row: Row, expected: bool | None)
         *((text, "expected") for text in ("a > ?", "a = null", "a > 1 or a = 'a'", "a + 1", "lower(a) > 1", "[true]")),
         *((text, "Error") for text in ("length(a, b) > 1", "lower(a) over () = 'x'", "lower(a) filter (b) = 'x'")),
         *(("a > 1e999", "too large"), ("a > 9007199254740993", "too large"), ("a > 1 or A > 1", "case")),
-        *(("a.b > 1", 'write "a.b"'), ("a = '\0'", "null"), ("not " * 120 + "a > 1", "depth")),
+        *(("domain(a) > 1", "one type"), ("a = '\0'", "null"), ("not " * 120 + "a > 1", "depth")),
         ("(" * 5000 + "a > 1" + ")" * 5000, "depth"),
     ],
 )  # fmt: skip
 def test_what_is_no_condition_on_a_row_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_condition(text)
+
+
+NAMES = st.from_regex(r"[a-zA-Z0-9-]{1,8}(\.[a-zA-Z0-9-]{1,8}){0,3}", fullmatch=True)
+
+
+@given(
+    st.sampled_from(["http", "HTTPS", "s3", "git+ssh"]),
+    st.sampled_from(["", "user@", "user:pass@"]),
+    NAMES | st.just("[2001:db8::1]"),
+    st.sampled_from(["", ":80", "."]),
+    st.sampled_from(["", "/", "/a//b?c=http://x.y/#d", "?q", "#f"]),
+)
+def test_domain_is_the_host_that_python_finds(scheme: str, user: str, host: str, port: str, path: str) -> None:
+    url = f"{scheme}://{user}{host}{port}{path}"
+    found = (urlsplit(url).hostname or "").removeprefix("www.").removesuffix(".")
+    expected = found if not host.startswith("[") else host
+    assert outcomes(f"domain(url) = '{expected}'", [{"url": url}]) == [True]
+
+
+def test_condition_of_documents_is_neither_true_nor_false_where_a_field_lacks_or_is_of_another_type(
+    tmp_path: Path,
+) -> None:
+    fields: list[dict[str, Any]] = [{"score": 1}, {"score": 0.25}, {}, {"score": None}, {"score": "1"}, {"score": [1]}]
+    fields *= 7000
+    with TextShardWriter(tmp_path, fields=True) as writer:
+        writer.start_source("a.jsonl")
+        texts, numbers = [b"text"] * len(fields), np.arange(len(fields), dtype=np.uint64)
+        asked = [json.dumps(row).encode() for row in fields]
+        writer.append(batch_of("a.jsonl", texts, texts, numbers, 0, [], fields=asked))
+    shard = open_text_shard(tmp_path)
+    tested = of_documents(read_condition("score > 0.5"), shard.document_fields(), shard.documents)
+    assert tested.tolist() == [1, 0, -1, -1, -1, -1] * 7000
+    assert of_documents(read_condition("true"), None, 3).tolist() == [1, 1, 1]
 
 
 @given(st.text(st.sampled_from("a1 ()<>=!'\"[],.`;-+andornotinisnull"), max_size=30))
