@@ -74,7 +74,7 @@ def test_command_with_an_unusable_path_prints_an_error_with_a_next_step(
 def test_init_of_an_output_in_a_missing_folder_creates_the_folder(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", f"corpusmill init data {TOKENIZER} --exports megatron --output a/b/x.yaml".split())
+    monkeypatch.setattr(sys, "argv", f"corpusmill init data {TOKENIZER} --export megatron --output a/b/x.yaml".split())
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert not caught.value.code, capsys.readouterr()
@@ -138,7 +138,7 @@ def test_command_on_a_file_that_someone_named_does_not_advise_to_delete_it(
     "line",
     [
         f"tokenize nosuch {TOKENIZER} --output out",
-        f"init nosuch {TOKENIZER} --exports megatron --output new.yaml",
+        f"init nosuch {TOKENIZER} --export megatron --output new.yaml",
         "decontaminate data --benchmark nosuch.jsonl --hits hits.jsonl",
         "decontaminate data --benchmark folder --hits hits.jsonl",
     ],
@@ -147,7 +147,7 @@ def test_command_on_a_missing_input_names_no_key_of_a_configuration(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, printed = run(line, monkeypatch, capsys)
-    assert code == 1
+    assert code == 2
     assert "check the path" in printed
     assert "source.paths" not in printed
 
@@ -162,7 +162,7 @@ def test_command_on_a_missing_input_names_no_key_of_a_configuration(
         ("shuffle shards --output out", 1, "expected  --eot-id (whole documents) or --context-tokens"),
         ("trace web.yaml --format foo --file 1", 2, "Invalid value for '--format': 'foo' is not one of"),
         ("diff latest latest", 1, "diff with --config finds it by its name"),
-        ("verify folder", 1, "corpusmill verify CONFIG --version, or corpusmill repair A B --check"),
+        ("verify folder", 2, "corpusmill verify CONFIG --version, or corpusmill repair A B --check"),
         ("tokenize data --tokenizer folder/vocabulary --output out", 1, "a tokenizer file must end in .tiktoken or"),
     ],
 )

@@ -92,6 +92,12 @@ class ConfigError(PermanentError):
     """The dataset configuration cannot be used as written."""
 
 
+class MissingConfigError(ConfigError):
+    """What was typed leads to no configuration."""
+
+    exit_code = 2  # as for other wrong arguments
+
+
 class InvalidValueError(ValueError):
     """A value that no setting may have, as a code and a sentence; whoever reads the setting adds where it is."""
 
@@ -105,6 +111,12 @@ class InvalidValueError(ValueError):
 
 class SourceError(PermanentError):
     """A source is missing, empty, or not what the plan saw."""
+
+
+class MissingSourceError(SourceError):
+    """What was typed leads to no file that can be read."""
+
+    exit_code = 2
 
 
 class CorruptDataError(PermanentError):

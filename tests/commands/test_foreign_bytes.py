@@ -16,7 +16,7 @@ from corpusmill.errors import SourceError
 from tests.system.corpus import lines_of, make_documents
 
 COMMANDS = {
-    "init": ["init", "data", "--tokenizer", "cl100k_base", "--exports", "megatron", "--output", "out"],
+    "init": ["init", "data", "--tokenizer", "cl100k_base", "--export", "megatron", "--output", "out"],
     "dedup": ["dedup", "data", "--output", "out"],
     "infini-gram": ["infini-gram", "data", "--output", "out"],
     "tokenize": ["tokenize", "data", "--tokenizer", "cl100k_base", "--output", "out"],

@@ -27,7 +27,7 @@ from corpusmill.storage import list_sources
 from tests.raising import raises
 from tests.system.corpus import lines_of, make_documents
 
-OPTIONS = ["--tokenizer", "cl100k_base", "--exports", "megatron"]
+OPTIONS = ["--tokenizer", "cl100k_base", "--export", "megatron"]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def write_lines(name: str, *records: object) -> None:
 
 def test_init_of_a_folder_writes_a_configuration_that_builds() -> None:
     Path("data/news.jsonl").write_bytes(lines_of(make_documents(20)))
-    output = init("data", "--tokenizer", "cl100k_base", "--exports", "nanoset, megatron", "--output", "Web 1.yaml")
+    output = init("data", "--tokenizer", "cl100k_base", "--export", "nanoset, megatron", "--output", "Web 1.yaml")
     assert "in 20 of 20 lines" in output
     assert "Next: corpusmill build" in output
     text = Path("Web 1.yaml").read_text()
@@ -159,16 +159,19 @@ def test_init_keeps_a_file_that_is_there() -> None:
 
 
 @pytest.mark.parametrize("folder", [".", "../here"])
-def test_init_of_the_folder_that_it_builds_into_reads_the_files_directly_in_it_and_says_so(
+def test_init_of_the_folder_that_it_builds_into_reads_its_files_and_its_other_folders(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     Path("a.jsonl").write_bytes(lines_of(make_documents(20)))
     Path("below/b.jsonl").write_bytes(lines_of(make_documents(20)))
+    for beside in ("code", ".venv"):
+        Path(beside).mkdir()
+        Path(beside, "setup.py").touch()
     output = init(folder, *OPTIONS, "--output", "a.yaml")
-    assert "1 source file," in output
-    assert f"subfolders of {folder} are left out" in output
+    assert "2 source files," in output
+    assert [Path(path).name for path in load_config("a.yaml").source.paths] == ["*", "below"]
     versions = set()
     for _ in range(2):  # the second build must not read what the first one wrote
         assert CliRunner().invoke(app, ["build", "a.yaml", "--workers", "1"], catch_exceptions=False).exit_code == 0
@@ -179,13 +182,13 @@ def test_init_of_the_folder_that_it_builds_into_reads_the_files_directly_in_it_a
 def test_init_with_an_unknown_tokenizer_writes_nothing() -> None:
     write_lines("data/a.jsonl", {"text": "a"})
     with raises("tokenizer.unknown"):
-        init("data", "--tokenizer", "gpt9", "--exports", "megatron")
+        init("data", "--tokenizer", "gpt9", "--export", "megatron")
     assert not Path("data.yaml").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "option"),
-    [([], "FOLDER"), (["data"], "--tokenizer"), (["data", "--tokenizer", "x"], "--exports")],
+    [([], "INPUT"), (["data"], "--tokenizer"), (["data", "--tokenizer", "x"], "--export")],
 )
 def test_init_without_a_terminal_names_the_option_that_is_missing(arguments: list[str], option: str) -> None:
     done = CliRunner().invoke(app, ["init", *arguments])
@@ -194,7 +197,7 @@ def test_init_without_a_terminal_names_the_option_that_is_missing(arguments: lis
 
 @pytest.mark.parametrize("exports", ["csv", "megatron,csv", ",", " "])
 def test_init_of_an_unknown_format_is_refused(exports: str) -> None:
-    done = CliRunner().invoke(app, ["init", "data", "--tokenizer", "cl100k_base", "--exports", exports])
+    done = CliRunner().invoke(app, ["init", "data", "--tokenizer", "cl100k_base", "--export", exports])
     assert done.exit_code == 2
     assert "webdataset" in done.output
 
@@ -202,16 +205,36 @@ def test_init_of_an_unknown_format_is_refused(exports: str) -> None:
 def test_init_on_a_terminal_asks_for_what_is_missing() -> None:
     write_lines("data/a.jsonl", {"text": "a"})
     ours, theirs = pty.openpty()
-    os.write(ours, b"\n\nnanoset\n")
+    os.write(ours, b"dta\n\ncl100k_bas\n\nnanoste\nnanoset\n")
     code = "from corpusmill.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "init"], stdin=theirs, capture_output=True, text=True, check=True
     )
     os.close(ours)
     os.close(theirs)
-    assert "Tokenizer" in done.stdout
+    assert done.stdout.count("Tokenizer") == done.stdout.count("Folder with your text") == 2
     config = load_config("data.yaml")
     assert (config.tokenizer.name, config.exports.formats()) == ("cl100k_base", ["nanoset"])
+
+
+def test_init_takes_several_inputs_and_patterns() -> None:
+    write_lines("data/a.jsonl", {"text": "a"})
+    Path("more").mkdir()
+    write_lines("more/b.jsonl", {"text": "b"})
+    write_lines("more/c.jsonl.1", {"text": "c"})
+    init("data", "more/*.jsonl", *OPTIONS)
+    assert load_config("data.yaml").source.paths == ["data", "more/*.jsonl"]
+
+
+def test_init_replaces_a_configuration_that_init_wrote_where_asked_to() -> None:
+    write_lines("data/a.jsonl", {"text": "a"})
+    init("data", *OPTIONS)
+    init("data", "--tokenizer", "cl100k_base", "--export", "nanoset", "--force")
+    assert load_config("data.yaml").exports.formats() == ["nanoset"]
+    Path("data.yaml").write_text("mine")
+    with raises("command.file_of_others"):
+        init("data", *OPTIONS, "--force")
+    assert Path("data.yaml").read_text() == "mine"
 
 
 def test_survey_of_many_files_opens_few_of_them() -> None:

@@ -73,7 +73,9 @@ def test_config_short_example_has_twelve_lines_each_key_with_a_comment() -> None
     "odd", ["a: b", "[x]", "über", "- y", "#z", "null", "1", "a,b", '"', "{c}", "it's", "s3://b/*"]
 )
 def test_config_starter_holds_any_text_as_it_is(odd: str) -> None:
-    config = parse_config(starter(path=odd, text_field=odd, formats=FORMATS, shard_bytes="8MiB"), where="x")
+    config = parse_config(
+        starter(paths=[odd], text_field=odd, exports={name: {} for name in FORMATS}, shard_bytes="8MiB"), where="x"
+    )
     assert (config.source.paths, config.source.text_field) == ([odd], odd)
     assert config.exports.formats() == list(FORMATS)
 

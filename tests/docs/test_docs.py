@@ -99,7 +99,7 @@ def test_yaml_in_the_docs_is_a_configuration_or_sections_of_one(page: str, numbe
     ("page", "written"),
     [
         ("README.md", starter()),
-        ("docs/tutorial.md", starter(shard_bytes="8MiB", formats=("megatron", "nanoset"))),
+        ("docs/tutorial.md", starter(shard_bytes="8MiB", exports={"megatron": {}, "nanoset": {}})),
     ],
 )
 def test_first_configuration_on_a_page_is_what_init_writes(page: str, written: str) -> None:

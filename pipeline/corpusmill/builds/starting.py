@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from corpusmill.builds.overlap import require_no_overlap, written_places
 from corpusmill.builds.plan import list_dataset
 from corpusmill.builds.preflight import ready_tokenizer
-from corpusmill.config import parse_config
+from corpusmill.config import load_config, parse_config
 from corpusmill.config.dataset import absolute, absolute_here, root_folder
-from corpusmill.config.starter import starter
-from corpusmill.errors import ConfigError
+from corpusmill.config.starter import HEAD, starter
+from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
+from corpusmill.errors import ConfigError, SourceError
 from corpusmill.report.figures import bytes_text, counted
 from corpusmill.sources.survey import (
     USUAL_FIELD,
@@ -28,30 +29,26 @@ from corpusmill.sources.survey import (
     require_text_field,
     survey_sources,
 )
-from corpusmill.storage.listing import OtherFiles
+from corpusmill.storage.listing import OtherFiles, list_sources
 
 SHARDS = 16
 SMALLEST_SHARD_MIB, LARGEST_SHARD_MIB = 4, 256
 LONGEST_NAME = 63
-NO_SUBFOLDERS = "warning: subfolders of {} are left out, because the build writes into it; name them in source.paths"
 
 
-def write_starter(path: str, tokenizer: str, formats: Sequence[str], text_field: str | None, output: Path) -> str:
-    """Write a configuration for the sources at `path`; returns a summary of the survey, for people.
+def write_starter(paths: Sequence[str], text_field: str | None, output: Path, **settings: Any) -> str:
+    """Write a configuration for the sources at `paths`; returns a summary of the survey, for people. `settings` are
+    those of `starter`; its paths start at the current folder.
 
     SourceError for sources without text or without a common key, TokenizerError for an unknown or missing tokenizer,
     ConfigError if `output` exists or the build would write into its sources. Of a folder that the build would write
-    into, such as the current one, only the files directly in it become sources.
+    into, such as the current one, the files directly in it and its other folders become sources.
     """
     _refuse_existing(output)
-    settings: dict[str, Any] = {
-        "name": dataset_name(output.stem),
-        "path": _sources(path, dataset_name(output.stem)),
-        "tokenizer": tokenizer,
-        "formats": formats,
-    }
-    listing = list_dataset(parse_config(starter(**settings), where=str(output)))
-    survey = survey_sources(listing.files, fields=(text_field or USUAL_FIELD, *USUAL_IDS))
+    settings = _from_here(paths, output, settings)
+    config = parse_config(starter(**settings), where=str(output))
+    listing = list_dataset(config)
+    survey = survey_sources(listing.files, config.source.endpoint, fields=(text_field or USUAL_FIELD, *USUAL_IDS))
     field = text_field or choose_text_field(survey)
     require_text_field(survey, field)
     text = starter(
@@ -61,8 +58,39 @@ def write_starter(path: str, tokenizer: str, formats: Sequence[str], text_field:
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("x", encoding="utf-8") as file:
         file.write(text)
-    summary = render_survey(settings["path"], survey, field, listing.others)
-    return summary if settings["path"] == _from_root(path) else f"{summary}\n{NO_SUBFOLDERS.format(path)}"
+    return render_survey(", ".join(settings["paths"]), survey, field, listing.others)
+
+
+def is_starter(file: BinaryIO) -> bool:
+    """Whether a file begins as `starter` does."""
+    return file.read(len(HEAD)).decode(errors="replace") == HEAD
+
+
+def is_written(paths: Sequence[str], text_field: str | None, output: Path, **settings: Any) -> bool:
+    """Whether `output` is what `write_starter` wrote for these arguments, maybe before sources were added, which
+    another survey would cut otherwise; ConfigError if it is another configuration.
+    """
+    if not output.exists():
+        return False
+    there = load_config(output)
+    asked = parse_config(starter(**_from_here(paths, output, settings)), where=str(output))
+    surveyed = {key: getattr(there.source, key) for key in ("id_field", "shard_bytes", "text_field")}
+    source = asked.source.model_copy(update=surveyed | ({"text_field": text_field} if text_field else {}))
+    if asked.model_copy(update={"source": source}).model_dump() != there.model_dump():
+        raise ConfigError(
+            "config.output_differs: the dataset's configuration is there, and is not the one that these options make",
+            where=output,
+            next_step=f"go on with it: corpusmill build {output}; replace it: --force; or name another --output",
+        )
+    return True
+
+
+def _from_here(paths: Sequence[str], output: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a starter, with the paths that a command line has as a configuration has them."""
+    settings = {"name": dataset_name(output.stem), **settings}
+    for key in {"destination", "work_folder"} & settings.keys():
+        settings[key] = _from_root(settings[key])
+    return settings | {"paths": [source for path in paths for source in _sources(path, settings)]}
 
 
 def dataset_name(text: str) -> str:
@@ -97,14 +125,31 @@ def render_survey(path: str, survey: Survey, field: str, others: OtherFiles | No
     return "\n".join(rows)
 
 
-def _sources(path: str, name: str) -> str:
-    """`path` from the root folder; `path/*`, the files directly in it, where the build would write below it."""
+def _sources(path: str, settings: dict[str, Any]) -> list[str]:
+    """`path` from the root folder; where the build would write below it, the files directly in it and its folders that
+    have sources, but for those that the build writes.
+    """
     path = _from_root(path)
+    config = parse_config(starter(**settings | {"paths": [path]}), where=path)
     try:
-        require_no_overlap([absolute(path)], written_places(parse_config(starter(name=name, path=path), where=path)))
+        require_no_overlap([absolute(path)], written_places(config))
     except ConfigError:
-        return f"{path.rstrip('/')}/*"
-    return path
+        written = {Path(absolute(place)).resolve() for place in (config.work_folder, config.destinations[0].path)}
+        written |= {Path(place).resolve() for _, place in written_places(config)}
+        folders = [folder for folder in sorted(Path(absolute(path)).glob("[!._]*/")) if folder.resolve() not in written]
+        inside = [f"{path.rstrip('/')}/*" if path != "." else "*", *(_from_root(str(folder)) for folder in folders)]
+        return [source for source in inside if has_sources(absolute(source))] or [path]
+    return [path]
+
+
+def has_sources(path: str) -> bool:
+    """Whether a path, from the current folder, leads to files that commands read."""
+    try:
+        return bool(list_sources([absolute_here(path)], SOURCE_ENDINGS, named=tuple(NAMED_ENDINGS)))
+    except SourceError as error:
+        if error.code in {"source.no_known_files", "source.missing"}:
+            return False
+        raise
 
 
 def _from_root(path: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,15 +18,21 @@ from corpusmill.commands.options import (
     WORKERS,
     AnyTokenizerName,
     ConfigFile,
+    EndpointUrl,
+    Force,
     Format,
     Shard,
+    Verbose,
     Verify,
     Workers,
+    WorkFolder,
     claimed_build,
     claimed_dataset,
+    require_earlier,
+    tokenizer_of,
 )
 from corpusmill.engine.parts import read_part
-from corpusmill.errors import ConfigError
+from corpusmill.errors import ConfigError, CorpusmillError
 from corpusmill.lazy import lazily
 
 with lazily:
@@ -45,44 +52,89 @@ with lazily:
 
 
 FORMATS = "webdataset, numpy, megatron, nanoset"
+Reader = Literal["llm.c", "megatron", "nanotron"]
+TextField = Annotated[str | None, typer.Option(help="The key of the text; default: detected.")]
+Exports = Annotated[
+    list[str] | None, typer.Option("--export", help=f"A format; repeat, or separate by commas: {FORMATS}.")
+]
+For = Annotated[Reader | None, typer.Option("--for", help="Who will read the dataset, instead of formats.")]
 
 
-@command(BUILD, "init data --tokenizer cl100k_base --exports megatron,nanoset --output new.yaml")
+@command(BUILD, "init data --tokenizer cl100k_base --export megatron,nanoset --output new.yaml")
 def init(
-    folder: Annotated[
-        str | None, typer.Argument(metavar="FOLDER", help="Where the text is: a folder, file, glob or address.")
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[INPUT]...", help="Where the text is: folders, files, globs, addresses."),
     ] = None,
     tokenizer: AnyTokenizerName = None,
-    exports: Annotated[str | None, typer.Option(help=f"Formats, separated by commas: {FORMATS}.")] = None,
-    text_field: Annotated[str | None, typer.Option(help="The key of the text; default: detected.")] = None,
+    export: Exports = None,
+    reader: For = None,
+    text_field: TextField = None,
+    endpoint_url: EndpointUrl = None,
     output: Annotated[
-        Path | None, typer.Option(help="The configuration to write; default: the folder's name and .yaml.")
+        Path | None, typer.Option(help="The configuration to write; default: the first input's name and .yaml.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Inspect your files and write a configuration with a comment per key. Asks for what no option sets."""
-    folder = folder or _answer("FOLDER", "Folder with your text", "data")
-    tokenizer = tokenizer or _answer("--tokenizer", "Tokenizer (an encoding, a file or a hub id)", "cl100k_base")
-    formats = _formats(exports or _answer("--exports", f"Formats ({FORMATS})", "megatron"))
-    output = output or Path(f"{starting.dataset_name(Path(folder).resolve().name)}.yaml")
-    typer.echo(starting.write_starter(folder, tokenizer, formats, text_field, output))
+    inputs = inputs or [_answer("INPUT", "Folder with your text", "data", _there)]
+    tokenizer = tokenizer or _answer(
+        "--tokenizer", "Tokenizer (an encoding, a file or a hub id)", "cl100k_base", _loadable
+    )
+    exports = _exports(export, reader) or _formats(_answer("--export", f"Formats ({FORMATS})", "megatron", _known))
+    output = output or Path(f"{starting.dataset_name(Path(inputs[0]).resolve().name)}.yaml")
+    if force:
+        require_earlier(output, "--output", "a configuration", starting.is_starter)
+        output.unlink(missing_ok=True)
+    typer.echo(
+        starting.write_starter(
+            inputs, text_field, output, tokenizer=tokenizer, exports=exports, endpoint_url=endpoint_url
+        )
+    )
     typer.echo(f"\n{output} is written; edit it as you like.  Next: corpusmill build {output}")
 
 
-def _answer(name: str, question: str, default: str) -> str:
-    """A person's answer; BadParameter where there is no terminal to ask on."""
+def _answer(name: str, question: str, default: str, check: Callable[[str], str]) -> str:
+    """A person's answer; asks again while `check` refuses it. BadParameter where there is no terminal to ask on."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("required here: there is no terminal to ask on", param_hint=name)
-    return str(typer.prompt(question, default=default))
+    return str(typer.prompt(question, default=default, value_proc=check))
 
 
-def _formats(text: str) -> list[str]:
+def _there(path: str) -> str:
+    if starting.has_sources(path):
+        return path
+    raise typer.BadParameter(f"{path} has no text: a folder, file or glob of JSON lines, parquet or Arrow")
+
+
+def _loadable(name: str) -> str:
+    try:
+        tokenizer_of(name)
+    except CorpusmillError as error:
+        raise typer.BadParameter(error.what) from None
+    return name
+
+
+def _known(formats: str) -> str:
+    _formats(formats)
+    return formats
+
+
+def _exports(formats: list[str] | None, reader: str | None) -> dict[str, Any]:
+    """The section `exports` of --export or --for; empty without either."""
+    if formats and reader:
+        raise typer.BadParameter("give --export or --for, not both")
+    return dict(starter.PRESETS[reader]) if reader else _formats(",".join(formats)) if formats else {}
+
+
+def _formats(text: str) -> dict[str, Any]:
     known = FORMATS.split(", ")
     formats = [name for name in (part.strip() for part in text.split(",")) if name]
     if not formats or (unknown := [name for name in formats if name not in known]):
         raise typer.BadParameter(
-            f"{unknown[0] if formats else text!r} is not a format; known: {FORMATS}", param_hint="--exports"
+            f"{unknown[0] if formats else text!r} is not a format; known: {FORMATS}", param_hint="--export"
         )
-    return list(dict.fromkeys(formats))
+    return {name: {} for name in formats}
 
 
 @command(BUILD, "config example", name="example", to=config_app)
@@ -131,19 +183,83 @@ def plan(config: ConfigFile) -> None:
         typer.echo(build.plan.others)
 
 
-@command(BUILD, "build web.yaml --workers 2")
+@command(BUILD, "build data --tokenizer cl100k_base --export megatron --output out")
 def build(
-    config: ConfigFile,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="A dataset configuration (YAML); or with --tokenizer text: files, folders, globs, addresses.",
+        ),
+    ],
+    tokenizer: AnyTokenizerName = None,
+    export: Exports = None,
+    reader: For = None,
+    output: Annotated[
+        str | None,
+        typer.Option(help="Of text: the dataset's folder, or s3://, gs://; its configuration is OUTPUT.yaml."),
+    ] = None,
+    dedup: Annotated[
+        int | None,
+        typer.Option(help="Of text: remove repeats of this many bytes; 0 keeps them.", min=0, show_default="500"),
+    ] = None,
+    shuffle_seed: Annotated[
+        int | None, typer.Option(help="Of text: the same seed, the same order.", min=0, show_default="1234")
+    ] = None,
+    text_field: TextField = None,
+    endpoint_url: EndpointUrl = None,
+    work_folder: WorkFolder = Path("work"),
+    force: Force = False,
     workers: Workers = None,
     verify: Verify = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")] = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Build a dataset on this machine: the same steps and the same bytes as under Airflow."""
+    """Build a dataset on this machine, from a configuration or in one line from text: the same bytes as under Airflow.
+
+    The configuration of one line is written beside the dataset; `corpusmill build` with that file goes on.
+    """
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
+    settings = {
+        "minimum_bytes": dedup,
+        "seed": shuffle_seed,
+        "endpoint_url": endpoint_url,
+        "work_folder": None if work_folder == Path("work") else str(work_folder),
+    }
+    given = {key: value for key, value in settings.items() if value is not None}
+    exports = _exports(export, reader)
+    if tokenizer is None:
+        if given or exports or output or text_field or force or len(inputs) > 1:
+            raise typer.BadParameter("a configuration has all its settings, and text needs --tokenizer")
+        config = Path(inputs[0])
+    elif not exports or output is None:
+        raise typer.BadParameter(f"text needs {'--output' if exports else '--export or --for'}")
+    else:
+        config = _configured(inputs, output, text_field, force, tokenizer=tokenizer, exports=exports, **given)
     with claimed_dataset(config) as dataset:
         built = local.run_watched(builds_plan.plan_dataset(dataset, to_build=True), workers=workers, verify=verify)
     folder = built.folder("report", report.UNIT)
     terminal.print_summary(summary.from_json((folder / report.SUMMARY).read_bytes()), folder / report.HTML)
+
+
+def _configured(inputs: list[str], output: str, text_field: str | None, force: bool, **settings: Any) -> Path:
+    """The configuration that a build of text runs; written beside the dataset, of an address in the current folder."""
+    above, _, name = output.rstrip("/").rpartition("/")
+    if name != (usual := starting.dataset_name(name)) or above.endswith((":/", ":")):
+        raise typer.BadParameter(
+            f"its last part names the dataset: lower-case letters, digits, - and _, such as {usual}",
+            param_hint="--output",
+        )
+    settings["destination"] = above or ("/" if output.startswith("/") else ".")
+    config = Path(f"{name}.yaml" if "://" in output else f"{output.rstrip('/')}.yaml")
+    if force:
+        require_earlier(config, "--output", "a configuration", starting.is_starter)
+        config.unlink(missing_ok=True)
+    if starting.is_written(inputs, text_field, config, **settings):
+        typer.echo(f"{config} has these settings: going on", err=True)
+    else:
+        typer.echo(starting.write_starter(inputs, text_field, config, **settings), err=True)
+        typer.echo(f"{config} is the configuration; next time: corpusmill build {config}\n", err=True)
+    return config
 
 
 @command(BUILD, "reprocess web.yaml --stage tokenize --shard 0")

@@ -76,6 +76,8 @@ Format = Annotated[_FormatName, _FORMAT]
 AnyFormat = Annotated[_FormatName | None, _FORMAT]
 Page = Annotated[Path | None, typer.Option(help="Also write everything to an HTML page.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs match their sha256.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what an earlier run of this command wrote.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")]
 EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
 
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]

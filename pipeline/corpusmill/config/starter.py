@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -12,6 +13,7 @@ from corpusmill.config.reading import EXAMPLE
 # Keys of the example that name a file or a digest of your own.
 PRINTED_AS_COMMENTS = ("  against:", "steps:", "decisions:", "forget:", "decontamination:", "budget:", "lock:", "card:")
 COMMENT_COLUMN = 32
+HEAD = "# All keys: corpusmill config example"
 
 FORMAT_READERS = {
     "webdataset": "tars of contexts, for open_lm and webdataset",
@@ -19,26 +21,43 @@ FORMAT_READERS = {
     "megatron": ".bin and .idx, for Megatron-LM, NeMo, GPT-NeoX",
     "nanoset": ".ds, for nanotron and datatrove",
 }
+Exports = Mapping[str, Mapping[str, Any]]
+PRESETS: dict[str, Exports] = {
+    "llm.c": {"numpy": {"layout": "llmc"}},
+    "megatron": {"megatron": {}},
+    "nanotron": {"nanoset": {}},
+}
+"""Who reads the dataset -> section `exports`."""
 
 
 def starter(
     *,
     name: str = "web",
-    path: str = "data",
+    paths: Sequence[str] = ("data",),
     text_field: str = "text",
     id_field: str = "id",
     shard_bytes: str | None = None,
+    endpoint_url: str | None = None,
+    minimum_bytes: int = 500,
     tokenizer: str = "cl100k_base",
-    formats: Sequence[str] = ("megatron",),
+    seed: int = 1234,
+    exports: Exports = MappingProxyType({"megatron": {}}),
+    destination: str = "outputs",
+    work_folder: str = "work",
 ) -> str:
     """A configuration of 12 lines or a few more, with a comment per key.
 
-    `shard_bytes`: a size with its unit; without it the key is left out.
+    `shard_bytes`: a size with its unit; without it the key is left out. `minimum_bytes`: of repeats; 0 keeps them.
+    `endpoint_url`: of the sources and of a destination in S3.
     """
+    dedup = f"{{mode: remove, minimum_bytes: {minimum_bytes}}}" if minimum_bytes else "{mode: none}"
+    removed = f"remove repeats of {minimum_bytes} bytes and more" if minimum_bytes else "keep repeats"
+    endpoint = f", endpoint_url: {_value(endpoint_url)}" if endpoint_url and destination.startswith("s3://") else ""
     lines = [
         (f"name: {_value(name)}", "names the dataset's folders and files"),
         ("source:", ""),
-        (f"  paths: [{_value(path)}]", "folders, files, globs, s3://, gs://, hf://"),
+        (f"  paths: [{', '.join(map(_value, paths))}]", "folders, files, globs, s3://, gs://, hf://"),
+        *([(f"  endpoint_url: {_value(endpoint_url)}", "of the S3-compatible store")] if endpoint_url else ()),
         (f"  text_field: {_value(text_field)}", "the JSON key or parquet column that holds the text"),
         *([(f"  id_field: {_value(id_field)}", "the key that holds the id")] if id_field != "id" else ()),
         *(
@@ -46,16 +65,22 @@ def starter(
             if shard_bytes
             else ()
         ),
-        ("dedup: {mode: remove, minimum_bytes: 500}", "remove repeats of 500 bytes and more; or mode: annotate, none"),
+        (f"dedup: {dedup}", f"{removed}; or mode: annotate, none"),
         (f"tokenizer: {{name: {_value(tokenizer)}}}", "an encoding, a .tiktoken or tokenizer.json file, or a hub id"),
-        ("shuffle: {seed: 1234}", "the same seed produces the same order on every machine"),
+        (f"shuffle: {{seed: {seed}}}", "the same seed produces the same order on every machine"),
         ("exports:", "a format is written if its key is present"),
-        *((f"  {name}:", FORMAT_READERS[name]) for name in formats),
-        ("destinations: [{path: outputs}]", f"a folder, s3:// or gs://; the dataset is outputs/{name}/latest"),
-        ("work_folder: work", "intermediate files and receipts; later builds reuse them"),
+        *(
+            (f"  {format}:{' ' + _flow(settings) if settings else ''}", FORMAT_READERS[format])
+            for format, settings in exports.items()
+        ),
+        (
+            f"destinations: [{{path: {_value(destination)}{endpoint}}}]",
+            f"a folder, s3:// or gs://; the dataset is {destination}/{name}/latest",
+        ),
+        (f"work_folder: {_value(work_folder)}", "intermediate files and receipts; later builds reuse them"),
     ]
     commented = [f"{text:<{COMMENT_COLUMN}}  # {comment}" if comment else text for text, comment in lines]
-    return "\n".join(["# All keys: corpusmill config example", *commented]) + "\n"
+    return "\n".join([HEAD, *commented]) + "\n"
 
 
 def example_text() -> str:
@@ -72,4 +97,8 @@ def example_text() -> str:
 
 def _value(text: Any) -> str:
     """A text as YAML writes it inside a list, on one line."""
-    return yaml.safe_dump([text], default_flow_style=True, allow_unicode=True, width=1 << 20).strip()[1:-1]
+    return _flow([text])[1:-1]
+
+
+def _flow(value: Any) -> str:
+    return str(yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1 << 20)).strip()

@@ -7,6 +7,7 @@ comes near these bounds.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from corpusmill.errors import ConfigError, InvalidValueError
+from corpusmill.errors import ConfigError, InvalidValueError, MissingConfigError
 
 LARGEST_BYTES = 1 << 20
 DEEPEST = 20  # the C loader recurses without a limit of its own, up to a segmentation fault
@@ -30,7 +31,9 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 Keys = tuple[Any, ...]
 
 
-OF_A_VERSION = "name its .yaml; for a version: corpusmill verify CONFIG --version, or corpusmill repair A B --check"
+OF_A_FOLDER = """name a .yaml
+text:     corpusmill build FOLDER --tokenizer cl100k_base --export megatron --output out
+version:  corpusmill verify CONFIG --version, or corpusmill repair A B --check"""
 
 
 def read_text(path: Path) -> str:
@@ -39,7 +42,9 @@ def read_text(path: Path) -> str:
     """
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError("config.not_a_file: the configuration is not a file", where=path, next_step=OF_A_VERSION)
+            raise MissingConfigError(
+                "config.not_a_file: the configuration is not a file", where=path, next_step=OF_A_FOLDER
+            )
         if (size := path.stat().st_size) > LARGEST_BYTES:
             raise ConfigError(
                 "config.too_large: the configuration file is too large",
@@ -49,10 +54,12 @@ def read_text(path: Path) -> str:
             )
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(
+        near = difflib.get_close_matches(str(path), sorted(map(str, path.parent.glob("*.y*ml"))), n=1)
+        instead = f"did you mean {near[0]}? Else " if near else ""
+        raise MissingConfigError(
             "config.no_such_file: there is no such configuration file",
             where=path.absolute(),
-            next_step=f"corpusmill init FOLDER --output {path} writes one for the files in FOLDER",
+            next_step=f"{instead}corpusmill init FOLDER --output {path} writes one for the files in FOLDER",
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigError("config.not_readable: the configuration cannot be read", where=path, got=error) from error

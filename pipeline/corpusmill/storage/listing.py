@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from corpusmill.errors import SourceError
+from corpusmill.errors import MissingSourceError, SourceError
 from corpusmill.storage.conversions import conversion_of
 from corpusmill.storage.local import EVERYTHING, glob_matches, not_regular, reached_twice, walk_files
 from corpusmill.storage.locations import (
@@ -178,14 +179,22 @@ def _list_one(path: str, endings: tuple[str, ...], named: tuple[str, ...], endpo
     elif Path(path).exists():
         raise not_regular(path)
     else:
-        raise SourceError(
+        raise MissingSourceError(
             "source.missing: a source does not exist",
             where=path,
             expected="a folder, a file, a glob, s3://bucket/prefix, gs://bucket/prefix or hf://datasets/owner/name",
-            next_step="check the path; a relative one starts at the current folder, or in a configuration at"
-            " CORPUSMILL_ROOT if it is set",
+            next_step=f"{_nearest(path)}check the path; a relative one starts at the current folder, or in a"
+            " configuration at CORPUSMILL_ROOT if it is set",
         )
     return _accepted(path, files, endings, named if not is_folder else ())
+
+
+def _nearest(path: str) -> str:
+    """`did you mean data/news.jsonl? `, if the folder of a path has such a name."""
+    folder, name = Path(path).parent, Path(path).name
+    names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {folder / near[0]}? Else " if near else ""
 
 
 def _remote_files(location: str, endpoint_url: str | None) -> tuple[Iterable[StoredFile], bool]:
@@ -287,7 +296,7 @@ def _accepted(path: str, files: Iterable[StoredFile], endings: tuple[str, ...], 
     if not accepted:
         such = f"{len(others):,} other files, such as {', '.join(file.name for file in others[:OTHERS_NAMED])}"
         convertible = next((found for file in others if (found := conversion_of(file.name))), None)
-        raise SourceError(
+        raise MissingSourceError(
             "source.no_known_files: a source has no file of a known kind",
             where=path,
             expected=f"names that end in {' '.join(endings)} and do not begin with a dot",
