@@ -212,14 +212,10 @@ def files(format_name: str, *paths: str) -> ExportSummary:
 
 def test_training_flags_megatron_names_every_prefix_once_and_no_weight() -> None:
     parts = files("megatron", "megatron/a_0_text.bin", "megatron/a_0_text.idx", "megatron/a_1_text.bin")
-    words = flags(exports=(parts,))["megatron"].text.replace("\\\n", " ").split()
-    assert words == [
-        "--data-path",
-        f"{WHERE}/megatron/a_0_text",
-        f"{WHERE}/megatron/a_1_text",
-        "--split",
-        "969,30,1",
-    ]
+    run, cache = flags(exports=(parts,))["megatron"].text.replace("\\\n", " ").split("\n\n")
+    data = ["--data-path", f"{WHERE}/megatron/a_0_text", f"{WHERE}/megatron/a_1_text", "--split", "969,30,1"]
+    assert run.split() == data
+    assert cache.splitlines()[1].split()[:7] == ["python", "tools/prepare_cache.py", *data]
 
 
 def test_training_flags_nanotron_is_yaml_that_names_the_folder_and_the_width_of_an_id() -> None:
@@ -234,6 +230,51 @@ def test_training_flags_open_lm_counts_tokens_and_not_contexts() -> None:
     assert words[:2] == ["--dataset-manifest", f"{WHERE}/webdataset/manifest.jsonl"]
     assert words[2:4] == ["--data-key", "json.gz"]
     assert words[5] == str(499_001 * 2048)
+
+
+def shards(layout: str, *tokens: int, pattern: str = "numpy/{}/{}_{:04d}.bin") -> ExportSummary:
+    """The first shard is held out."""
+    splits = ["val", *("train" for _ in tokens[1:])]
+    return ExportSummary(
+        format="numpy",
+        layout=layout,
+        files=tuple(
+            OutputFile(path=pattern.format(split, split, max(0, number - 1)), size_bytes=1, tokens=count)
+            for number, (split, count) in enumerate(zip(splits, tokens, strict=True))
+        ),
+    )
+
+
+def test_training_flags_llmc_name_both_splits_and_the_ranks_that_the_smallest_file_has_a_step_for() -> None:
+    """A file of R x 4,096 tokens has no step for R ranks: a step reads one token more."""
+    for smallest, ranks in ((8 * 4096, 7), (8 * 4096 + 1, 8)):
+        made = flags(exports=(shards("llmc", 50_000, 50_000, smallest),))["numpy"]
+        assert made.text == f'-i "{WHERE}/numpy/train/train_*.bin" -j "{WHERE}/numpy/val/val_*.bin"'
+        assert f"3 files of {smallest:,} to 50,000 tokens" in made.note
+        assert f"up to {ranks} ranks" in made.note
+        assert "at id 50256, not at 100257" in made.note
+        assert "tokens on average" in made.note
+
+
+@pytest.mark.parametrize(("files_of_train", "readers"), [(1, 1), (4, 2), (5, 2), (8, 4)])
+def test_training_flags_automodel_count_readers_with_two_files_each(files_of_train: int, readers: int) -> None:
+    made = flags(exports=(shards("automodel", 10, *[100] * files_of_train),))["numpy"]
+    assert yaml.safe_load(made.text)["dataset"]["file_pattern"] == f"{WHERE}/numpy/train/train_*.bin"
+    assert f"up to {readers} ranks x loader workers" in made.note
+
+
+def test_training_flags_of_shards_without_a_split_name_those_there_are() -> None:
+    made = flags(exports=(shards("llmc", 10_000, pattern="numpy/web_{}_{:.0}{}.bin"),))["numpy"]
+    assert made.text == f'-i "{WHERE}/numpy/web_val_*.bin"'
+    npy = flags(exports=(shards("npy", 10, 20),))["numpy"]
+    assert npy.text.splitlines() == [f"{WHERE}/numpy/train", f"{WHERE}/numpy/val"]
+    assert "2 files of 10 to 20 tokens" in npy.note
+
+
+def test_training_flags_olmo_state_the_width_that_the_loader_would_guess() -> None:
+    made = flags(exports=(files("olmo", "olmo/part-0-00000.npy", "olmo/part-0-00000.csv.gz"),))["olmo"]
+    assert f'"{WHERE}/olmo/*.npy"' in made.text
+    assert "NumpyDatasetDType.uint32" in made.text
 
 
 def test_training_flags_before_the_upload_promise_no_path() -> None:

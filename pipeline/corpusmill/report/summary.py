@@ -40,11 +40,12 @@ class OutputFile(Facts):
 
 
 class ExportSummary(Facts):
-    """One training format and its files, in the order a reader meets them."""
+    """One training format and its files, in the order a reader meets them; `layout` of shards of the stream."""
 
     format: str
     files: tuple[OutputFile, ...]
     sequence_tokens: Count | None = None
+    layout: str | None = None
 
     @property
     def size_bytes(self) -> int:

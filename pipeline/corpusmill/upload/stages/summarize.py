@@ -206,7 +206,9 @@ def _export(build: Build, name: str) -> ExportSummary:
         holds: dict[str, Any] = {detail["name"]: detail for detail in receipt.details["files"]}
         outputs = [output for output in receipt.outputs if output.name.startswith(f"{name}/")]
         files += [_output(output.name, output.size_bytes, output.sha256, holds, sequence_tokens) for output in outputs]
-    return ExportSummary(format=name, files=tuple(files), sequence_tokens=sequence_tokens)
+    numpy = build.config.exports.numpy
+    layout = numpy.layout if numpy is not None and name == "numpy" else None
+    return ExportSummary(format=name, files=tuple(files), sequence_tokens=sequence_tokens, layout=layout)
 
 
 def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequence_tokens: int | None) -> OutputFile:
