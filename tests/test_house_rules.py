@@ -36,14 +36,15 @@ MAY_IMPORT = {
     "sources": "config documents engine errors fingerprint kernels lazy report storage",
     "decontamination": "config documents engine errors kernels lazy report sources storage",
     "dedup": "config decontamination documents engine errors kernels lazy report sources storage",
+    "near_duplicates": "decontamination dedup documents engine errors kernels lazy report sources",
     "tokens": "config dedup documents engine errors fingerprint kernels lazy report sources",
     "shuffle": "config documents engine errors fingerprint kernels lazy report sources tokens",
     "export": "config engine errors kernels lazy shuffle tokens",
     "steps": "config dedup documents engine errors kernels lazy report sources storage",
-    "upload": "config decontamination dedup engine errors export fingerprint kernels lazy report shuffle sources"
-    " steps storage tokens version",
-    "builds": "config decontamination dedup documents engine errors export fingerprint kernels lazy report shuffle"
-    " sources steps storage tokens upload version",
+    "upload": "config decontamination dedup engine errors export fingerprint kernels lazy near_duplicates report"
+    " shuffle sources steps storage tokens version",
+    "builds": "config decontamination dedup documents engine errors export fingerprint kernels lazy near_duplicates"
+    " report shuffle sources steps storage tokens upload version",
     "inspect": "builds config decontamination dedup documents engine errors export fingerprint kernels lazy report"
     " shuffle sources steps storage tokens upload",
     "training": "config errors export inspect kernels lazy report upload",

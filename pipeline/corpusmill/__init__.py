@@ -7,11 +7,12 @@ A room is a step, or what steps build on. A step's stages are files in `<room>/s
     sources          download, index: planned files become text shards     documents    reads and writes text records
     steps            the user's own functions, lists, decisions            storage      moves bytes
     decontamination  finds benchmark items                                 config       one dataset, one configuration
-    dedup            find_ranges, writeback: what occurred earlier         kernels      what compiled loops use
-    tokens           tokenize: ids, audited                                engine       runs any graph of stages, and
-    shuffle          shuffle: scatter, gather                                           keeps the ledger
+    near_duplicates  finds copies with small differences                   kernels      what compiled loops use
+    dedup            find_ranges, writeback: what occurred earlier         engine       runs any graph of stages, and
+    tokens           tokenize: ids, audited                                             keeps the ledger
+    shuffle          shuffle: scatter, gather                              report       shows results to people
     export           export: training formats
-    upload           upload, report: description and delivery              report       shows results to people
+    upload           upload, report: description and delivery
 
 Above them, ``builds`` has the graph of all stages, plans, checks, estimates and runs a build, and forgets documents;
 ``inspect`` opens, traces, verifies and compares what was built; ``training`` plans mixtures and lists the documents of

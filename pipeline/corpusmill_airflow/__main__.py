@@ -28,6 +28,8 @@ def steps_of_a_build(steps):
         steps.download(),  # sources, references, lists and benchmarks
         steps.index(),  # text shards, the user's steps, decontamination, anchors
         steps.approve_decontamination(),  # only where dag.approve_removal asks for it
+        steps.near_duplicates(),  # copies of an earlier document but for small differences
+        steps.approve_near_duplicates(),
         steps.find_ranges(),  # which bytes repeat, over the whole dataset
         steps.approve_removal(),
         steps.writeback(),  # cuts what repeats, writes the documents back

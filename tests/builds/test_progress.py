@@ -59,7 +59,8 @@ def test_progress_of_new_unchanged_and_refreshed_runs_is_what_the_receipts_say(t
         build = open_build(plan)
         assert (plan_row.stage, plan_row.is_finished) == ("plan", True)
         assert plan_row.about.startswith(f"{len(build.plan.shards)} shard")
-        assert [step.stage for step in steps] == list(STEPS)
+        needed = [name for name, step in STEPS.items() if any(build.units(stage) for stage in step.stages)]
+        assert [step.stage for step in steps] == needed
         stages = {stage.stage: stage for step in steps for stage in step.stages}
         assert sorted(stages) == sorted(stage for stage in GRAPH.names if build.units(stage))
         for stage, item in stages.items():

@@ -53,7 +53,7 @@ def test_config_example_as_printed_is_valid_and_names_nothing_that_is_not_there(
     text = example_text()
     values = yaml.safe_load(text)
     assert check_config(values, where="x").source.paths == ["data"]
-    hidden = ["steps", "decisions", "forget", "decontamination", "budget", "lock", "card"]
+    hidden = ["steps", "decisions", "forget", "decontamination", "near_duplicates", "budget", "lock", "card"]
     assert not {*hidden} & values.keys()
     assert all(f"\n# {section}:" in text for section in hidden)
     assert values["tokenizer"]["file"] is None

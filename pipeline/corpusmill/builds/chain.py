@@ -1,15 +1,17 @@
 """The steps that people meet: which stages each does, in which rounds, and which of them a configuration needs.
 
-    plan -> download -> index -> find_ranges -> writeback -> tokenize -> shuffle -> export -> upload -> report
+    plan -> download -> index -> near_duplicates -> find_ranges -> writeback -> tokenize -> shuffle -> export -> upload
+      -> report
 
 A **step** is a task of a scheduler, a row of the terminal and of the report, a chapter of docs/how-it-works.md. It has
 **rounds** where every part must have finished before any part goes on: in find_ranges each partition of anchors asks
 all shards, which answer all partitions. A round is a task of its own, `find_ranges.context`, unless the step has one
 part: then its first task does all of them, and the others have nothing to do.
 
-Stages are fused into one round where a shard needs only itself: index with the user's steps, decontamination and
-anchors; writeback with the union of its ranges; tokenize with its audit. A stage of one's own (CORPUSMILL_STAGES) is a
-round behind those of the step of the last stage that it waits for.
+Stages are fused into one round where a shard needs only itself: index with the user's steps, decontamination, keys of
+near-duplicates and anchors; with near-duplicates the text without them and its anchors; writeback with the union of its
+ranges; tokenize with its audit. A stage of one's own (CORPUSMILL_STAGES) is a round behind those of the step of the
+last stage that it waits for.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.parts import Part
     from corpusmill.engine.running import RunnableBuild
 
-APPROVALS = {"decontamination": "decontaminate", "removal": "union"}
+APPROVALS = {"decontamination": "decontaminate", "near_duplicates": "near_duplicates", "removal": "union"}
 """{what somebody may have to approve: the stage that says how much it is}"""
 
 GATES = {"index": require_few_rejected}
@@ -134,8 +136,17 @@ def _stages_of_rounds(step: Step, config: DatasetConfig) -> dict[str, tuple[str,
     done: dict[str, tuple[str, ...]] = {}
     before: tuple[str, ...] = ()
     rounds = [round_ for round_ in step.rounds if not round_.asked]
+    gone = {name for other in STEPS.values() if other is not step for name in _moved(other, config)}
     for round_ in rounds:
-        stages = before + tuple(name for name in round_.stages if GRAPH.is_wanted(name, config))
+        mine = (*(name for name in round_.stages if name not in gone), *_moved(step, config, round_))
+        stages = before + tuple(name for name in mine if GRAPH.is_wanted(name, config))
         waits = round_ is rounds[-1] or round_.barrier(config)
         done[round_.name], before = (stages, ()) if waits else ((), stages)
     return done
+
+
+def _moved(step: Step, config: DatasetConfig, only: Round | None = None) -> list[str]:
+    """The stages of earlier steps that a step does for a configuration, or one of its rounds."""
+    rounds = [only] if only else step.rounds
+    needed = [round_ for round_ in rounds if any(GRAPH.is_wanted(name, config) for name in round_.stages)]
+    return [name for round_ in needed for name in round_.moved]

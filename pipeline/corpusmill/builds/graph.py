@@ -21,6 +21,7 @@ from corpusmill.engine import running
 from corpusmill.engine.stage import Graph, Stage
 from corpusmill.errors import ConfigError
 from corpusmill.export.stages import export
+from corpusmill.near_duplicates.stages import near_duplicates, rounds
 from corpusmill.shuffle.stages import budget, gather, scatter
 from corpusmill.sources.stages import download, index, quarantine
 from corpusmill.steps.stages import decisions, refine
@@ -41,6 +42,12 @@ STAGES = (
     filter_.STAGE,
     benchmarks.STAGE,
     decontaminate.STAGE,
+    rounds.SIGN,
+    rounds.PROPOSE,
+    rounds.SETS,
+    rounds.COMPARE,
+    rounds.DECIDE,
+    near_duplicates.STAGE,
     reference.STAGE,
     anchor.REFERENCE_STAGE,
     anchor.STAGE,

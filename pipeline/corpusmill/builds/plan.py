@@ -222,7 +222,7 @@ def plan_sources(config: DatasetConfig) -> tuple[Listing, Plan]:
         benchmarks=_benchmarks(config),
         steps=_steps(config),
         decisions=_decisions(config),
-        paths=_paths(plan, listing) if config.budget else None,
+        paths=_paths(plan, listing) if config.budget or config.near_duplicates else None,
         references=references.plan_references(config, listing.files),
         fields=_asked_fields(config) or None,
     )

@@ -32,6 +32,7 @@ Moments = list[tuple[int, int]]
 # 12 bytes for each anchor, of which there is one in a third of minimum_bytes, and answers to most of them.
 TEXT, TOKENS, RECORDS = 1.0, 0.85, 0.85
 ANCHORS, EXCHANGED = 35, 85
+KEYS = 0.17  # 16 bytes for each of 19 keys of a document of 1,800 bytes
 EXPORTS = {"webdataset": 0.36, "numpy": TOKENS, "megatron": TOKENS, "nanoset": TOKENS}
 TOKENS_OF_A_BYTE = TOKENS / 4
 DELIVERED = {"export", "writeback", "manifest"}
@@ -126,6 +127,7 @@ def usually_held(
     remote = not config.source.stream and any(not is_local(path) for path in config.source.paths)
     anchors, exchanged = _of_anchors(config)
     changes_text = config.decontamination is not None and config.decontamination.changes_text()
+    near = config.near_duplicates
     kinds = sorted({KINDS[name] for name in formats}, reverse=True)  # in the order of shuffle/stages/scatter.py
     records = RECORDS * (config.shuffle.order == "random")
     linked = {"nanoset"} if "megatron" in formats else set()  # one file of tokens with two names
@@ -133,6 +135,8 @@ def usually_held(
         Held("index", TEXT),
         Held("filter", TEXT if config.steps_before("index") or config.decisions else 0.0),
         Held("decontaminate", TEXT if changes_text else 0.0),
+        Held("sign", 0.0, KEYS * bool(near)),
+        Held("near_duplicates", TEXT if near and near.action == "remove" else 0.0),
         Held("anchor", anchors),
         Held("context", 0.0, exchanged),
         Held("refine", TEXT if config.steps_before("writeback") or config.drops_emptied else 0.0),

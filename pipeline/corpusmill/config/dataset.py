@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +23,7 @@ from corpusmill.config.sections import (
     ForgetConfig,
     FramingConfig,
     LockConfig,
+    NearDuplicatesConfig,
     PackingConfig,
     SelectionConfig,
     SourceConfig,
@@ -46,6 +48,7 @@ class DatasetConfig(Section):
     decisions: Annotated[list[DecisionsConfig], Field(min_length=1)] | None = None
     forget: ForgetConfig | None = None
     decontamination: DecontaminationConfig | None = None
+    near_duplicates: NearDuplicatesConfig | None = None
     tokenizer: TokenizerConfig
     budget: Annotated[dict[Location, Amount], Field(min_length=1)] | None = None
     shuffle: ShuffleConfig
@@ -121,33 +124,32 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _annotations_have_a_place(self) -> DatasetConfig:
-        wanted, dedup, text = self.decontamination, self.dedup, self.source.text_field
-        annotates_hits = wanted is not None and wanted.action == "annotate"
-        keys = {
-            "dedup.annotate_key": dedup.annotate_key if dedup.mode == "annotate" else None,
-            "decontamination.annotate_key": wanted.annotate_key if wanted and annotates_hits else None,
+        dedup, text = self.dedup, self.source.text_field
+        others = {"decontamination": self.decontamination, "near_duplicates": self.near_duplicates}
+        added = {
+            f"{name}.annotate_key": section.annotate_key
+            for name, section in others.items()
+            if section is not None and section.action == "annotate"
         }
+        keys = {**({"dedup.annotate_key": dedup.annotate_key} if dedup.mode == "annotate" else {}), **added}
         for name, key in keys.items():
             overlap = f"{key}.".startswith(f"{text}.") or f"{text}.".startswith(f"{key}.")
-            if key and (overlap or not all(key.split("."))):
+            if overlap or not all(key.split(".")):
                 raise InvalidValueError(
                     f"config.annotation_place: {name} {key} is no place for an annotation: it must be keys joined by"
                     f" dots, of which the first is not source.text_field, {self.source.text_field}"
                 )
-        if wanted is None or not annotates_hits:
-            return self
-        if dedup.mode == "none" or not dedup.writeback:
+        if added and (dedup.mode == "none" or not dedup.writeback):
+            section = next(iter(added)).partition(".")[0]
             raise InvalidValueError(
-                "config.annotation_without_documents: decontamination.action: annotate writes into documents/: it"
+                f"config.annotation_without_documents: {section}.action: annotate writes into documents/: it"
                 " needs dedup.mode remove or annotate, and dedup.writeback"
             )
-        own, other = (key.split(".") for key in (wanted.annotate_key, dedup.annotate_key))
-        shared = min(len(own), len(other))
-        if dedup.mode == "annotate" and own[:shared] == other[:shared]:
-            raise InvalidValueError(
-                f"config.annotation_place_twice: decontamination.annotate_key {wanted.annotate_key} and"
-                f" dedup.annotate_key {dedup.annotate_key} name one place"
-            )
+        for (name, own), (other_name, other) in combinations(reversed(keys.items()), 2):
+            if f"{own}.".startswith(f"{other}.") or f"{other}.".startswith(f"{own}."):
+                raise InvalidValueError(
+                    f"config.annotation_place_twice: {name} {own} and {other_name} {other} name one place"
+                )
         return self
 
     def steps_before(self, place: str) -> list[StepConfig]:

@@ -252,6 +252,17 @@ class DecontaminationConfig(Section):
         return self.action in {"remove", "cut"}
 
 
+class NearDuplicatesConfig(Section):
+    """Which documents count as copies of an earlier one but for small differences, and what to do with them."""
+
+    similarity: Annotated[float, Field(ge=0.3, le=1)] = 0.8
+    words: Annotated[int, Field(ge=1, le=64, strict=True)] = 5
+    action: Literal["remove", "annotate", "report"]
+    within: Literal["dataset", "source"] = "dataset"
+    most_removed: Annotated[float, Field(ge=0, le=1)] = 0.6
+    annotate_key: Annotated[str, Field(min_length=1)] = "near_duplicate_of"
+
+
 ALIASES = {
     "gpt2": "r50k_base",
     "gpt-2": "r50k_base",

@@ -11,7 +11,17 @@ import yaml
 from corpusmill.config.reading import EXAMPLE
 
 # Keys of the example that name a file or a digest of your own.
-PRINTED_AS_COMMENTS = ("  against:", "steps:", "decisions:", "forget:", "decontamination:", "budget:", "lock:", "card:")
+PRINTED_AS_COMMENTS = (
+    "  against:",
+    "steps:",
+    "decisions:",
+    "forget:",
+    "decontamination:",
+    "near_duplicates:",
+    "budget:",
+    "lock:",
+    "card:",
+)
 COMMENT_COLUMN = 32
 HEAD = "# All keys: corpusmill config example"
 

@@ -1,7 +1,7 @@
-"""Splits texts into words: the hash of each word, and its place in the text's bytes.
+"""Splits texts into words: the hash of each word, and its place in the text's bytes. There are two rules, each a table.
 
-A word is a run of letters, digits and marks, folded; a character of a script without spaces is a word by itself, with
-the marks behind it. A word continues across
+**Equivalent spellings** (character_table), for benchmark items. A word is a run of letters, digits and marks, folded; a
+character of a script without spaces is a word by itself, with the marks behind it. A word continues across
 
 * a hyphen or an apostrophe between two letters (well-known, it's),
 * a comma or a point between two digits (80,000),
@@ -17,8 +17,14 @@ and NFKD of a text, in any case, give the same words:
     bits 21 to 24   its kind: LETTER, MARK, ...
     bits 25 to 31   how many characters its expansion has; 0: one, in bits 0 to 20
 
-The table depends on the Unicode version of the Python that made it, so it is stored with the seeds: a text is always
-read with the table that the benchmarks were read with.
+**Runs of letters** (letter_table), for near-duplicates. The text is normalised to NFC, then case folded
+(`str.casefold`), and not normalised again; it is cut at every character whose category is neither L, M nor Nd. A letter
+of a script without spaces is a word by itself, with the marks behind it; marks keep their order, and those with no
+letter before them begin a word. The table folds case; `in_normal_form` normalises the few texts that a check of their
+characters does not clear.
+
+A table depends on the Unicode version of the Python that made it, so it is stored with the seeds or named in a
+step's settings: texts are compared only if they were read with one table.
 """
 
 from __future__ import annotations
@@ -31,15 +37,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.kernels.compiled import inlined, kernel, load_byte
+from corpusmill.kernels.compiled import inlined, kernel, load_byte, load_word
 
 CODE_POINTS = 0x110000
 VALUE_BITS, KIND_BITS = 21, 4
 VALUE_MASK, KIND_MASK = (1 << VALUE_BITS) - 1, (1 << KIND_BITS) - 1
 LENGTH_SHIFT = VALUE_BITS + KIND_BITS
 
-KINDS = 10
-OTHER, SPACE, NEWLINE, HYPHEN, APOSTROPHE, NUMBER_MARK, LETTER, DIGIT, CHARACTER, MARK = range(KINDS)
+Places = NDArray[np.uint64]
+
+KINDS = 11
+OTHER, SPACE, NEWLINE, HYPHEN, APOSTROPHE, NUMBER_MARK, LETTER, DIGIT, CHARACTER, MARK, ORDERED_MARK = range(KINDS)
 IGNORED = -1  # an expansion of no characters, whose only entry is NOTHING
 NOTHING = (1 << 32) - 1
 
@@ -70,6 +78,7 @@ SCRIPTS_BY_CHARACTERS = (
     (0xAA60, 0xAADF),
     (0xF900, 0xFAFF),
     (0xFF66, 0xFF9F),  # halfwidth Katakana
+    (0xFF66, 0xFF9F),  # Katakana of half width, which the first rule replaces
     (0x1AFF0, 0x1B16F),
     (0x20000, 0x3FFFF),
 )
@@ -127,7 +136,64 @@ def _entry(character: str) -> int:
     return kind_of(character) << VALUE_BITS | ord(character)
 
 
-Places = NDArray[np.uint64]
+ASSIGNED = (*range(0x40000), *range(0xE0000, 0xE1000))  # planes with characters of their own
+
+
+@cache
+def letter_table() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The tables, as of character_table, of the second rule, for texts in NFC."""
+    table, expansions = np.zeros(CODE_POINTS, np.uint32), list[int]()
+    for code, character in zip(ASSIGNED, map(chr, ASSIGNED), strict=True):
+        folded = character.casefold()
+        if len(folded) == 1:
+            table[code] = _letter_entry(folded)
+        else:
+            table[code] = len(folded) << LENGTH_SHIFT | len(expansions)
+            expansions += map(_letter_entry, folded)
+    return table, np.array(expansions, np.uint32)
+
+
+def _letter_entry(character: str) -> int:
+    code, category = ord(character), unicodedata.category(character)
+    if category[0] == "L":
+        kind = CHARACTER if _BY_CHARACTERS[code] else LETTER
+    else:
+        kind = ORDERED_MARK if category[0] == "M" else LETTER if category == "Nd" else OTHER
+    return kind << VALUE_BITS | code
+
+
+_NOT_CLEARED = 255
+
+
+@cache
+def _normal_form_table() -> NDArray[np.uint8]:
+    """uint8 (CODE_POINTS,): the canonical combining class of each character; _NOT_CLEARED if NFC may change it, because
+    it is not in NFC by itself or may be composed with a character before it.
+    """
+    table = np.zeros(CODE_POINTS, np.uint8)
+    table[[*ASSIGNED]] = [*map(unicodedata.combining, map(chr, ASSIGNED))]
+    for code in ASSIGNED:
+        parts = unicodedata.decomposition(chr(code)).split()
+        if parts and parts[0][0] != "<":
+            table[code] = table[code] if unicodedata.normalize("NFC", chr(code)) == chr(code) else _NOT_CLEARED
+            table[int(parts[-1], 16)] = _NOT_CLEARED if len(parts) == 2 else table[int(parts[-1], 16)]
+    table[0x1161:0x1176] = table[0x11A8:0x11C3] = _NOT_CLEARED  # of Hangul, which is composed by arithmetic
+    return table
+
+
+def in_normal_form(text: NDArray[np.uint8], starts: Places, ends: Places) -> tuple[NDArray[np.uint8], Places, Places]:
+    """The same texts in NFC: unchanged if all are, else copied."""
+    places = [bounds.astype(np.int64) for bounds in (starts, ends)]
+    cleared = np.empty(len(starts), np.bool_)
+    _clear(text.ctypes.data, *places, _normal_form_table(), cleared)
+    if cleared.all():
+        return text, starts, ends
+    texts = [text[first:last].tobytes() for first, last in zip(*(bounds.tolist() for bounds in places), strict=True)]
+    for at in np.flatnonzero(~cleared).tolist():
+        texts[at] = unicodedata.normalize("NFC", texts[at].decode()).encode()
+    last = np.cumsum([len(of) for of in texts], dtype=np.uint64)
+    return np.frombuffer(b"".join(texts), np.uint8), np.concatenate([np.zeros(1, np.uint64), last[:-1]]), last
+
 
 MOST_WORDS_A_BYTE = 2  # U+3316, three bytes, stands for six characters of Katakana
 LARGEST_BATCH = 1 << 31
@@ -152,6 +218,9 @@ def _transitions() -> NDArray[np.int64]:
     table[_MARK, DIGIT] = _IN_NUMBER | _PART
     for state in (*open_states, _CHARACTER):
         table[state, MARK] = state | _PART
+    table[:, ORDERED_MARK] = _INSIDE | _PART | _FIRST
+    for state in (_INSIDE, _CHARACTER):
+        table[state, ORDERED_MARK] = state | _PART
     table[open_states, HYPHEN] = _HYPHEN
     table[open_states, APOSTROPHE] = _APOSTROPHE
     table[_IN_NUMBER, NUMBER_MARK] = _MARK
@@ -166,6 +235,7 @@ TRANSITIONS = _transitions()
 _BASIS = np.uint64(0x9E3779B97F4A7C15)
 _PRIME = np.uint64(0x100000001B3)
 _ODD = np.uint64(0xD6E8FEB86659FD93)
+_NOT_ASCII = np.uint64(0x8080808080808080)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,6 +295,28 @@ def _code_point(address: Any, at: Any, stop: Any) -> Any:
     for i in range(1, size):
         code = code << 6 | (load_byte(address + at + i) & 0x3F)
     return (code, np.int64(size)) if code < CODE_POINTS else (np.int64(0), np.int64(1))
+
+
+@kernel
+def _clear(address: Any, starts: Any, ends: Any, table: Any, cleared: Any) -> None:
+    """Whether each text is in NFC by the quick check of Unicode's annex 15: combining classes do not fall, and no
+    character is one that NFC may change.
+    """
+    for i in range(len(starts)):
+        at, stop, before = starts[i], ends[i], np.int64(0)
+        cleared[i] = True
+        while at < stop:
+            if at + 8 <= stop and load_word(address + at) & _NOT_ASCII == np.uint64(0):
+                at, before = at + 8, np.int64(0)
+                continue
+            code, size = load_byte(address + at), np.int64(1)
+            if code >= 0x80:
+                code, size = _code_point(address, at, stop)
+            then = np.int64(table[code])
+            if then == _NOT_CLEARED or (then and then < before):
+                cleared[i] = False
+                break
+            at, before = at + size, then
 
 
 @inlined

@@ -118,8 +118,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `benchmarks` are the files of each benchmark, `decisions` those of the list of `forget` and of decisions made
     elsewhere, `steps` the identities of the steps' code, `references` those of `dedup.against`, all in the
-    configuration's order. `paths`, with a budget: for each file of each shard, the number of its entry in
-    `source.paths`. `fields`: those of documents that steps, decisions and the budget ask for, sorted.
+    configuration's order. `paths`, with a budget or near-duplicates: for each file of each shard, the number of its
+    entry in `source.paths`. `fields`: those of documents that steps, decisions and the budget ask for, sorted.
     """
 
     shards: list[list[SourceFile]]

@@ -29,6 +29,7 @@ class Round:
     `barrier`: whether the next round must wait for all of its parts; otherwise that one does its stages, too
     `later`: those of its stages that need all shards, and so are left to a later round where there are several parts
     `left`: stages that an earlier round left to it
+    `moved`: stages of an earlier step that it does instead, where any of its own is needed
     `alone`: it has one part, whatever the size of the dataset
     `asked`: it is needed only where somebody is asked before the next step, which otherwise does its stages
     """
@@ -38,6 +39,7 @@ class Round:
     barrier: Callable[[DatasetConfig], bool] = _always
     later: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
     alone: bool = False
     asked: bool = False
 
@@ -77,8 +79,20 @@ BUILT_IN = (
             Round("read", ("index",)),
             # A list is matched with all shards before it drops a document of one.
             Round("join", ("quarantine", "join"), barrier=lambda config: bool(config.listed_decisions())),
-            Round("index", ("reference_index", "decided", "copies", "filter", "decontaminate", "anchor")),
+            Round("index", ("reference_index", "decided", "copies", "filter", "decontaminate", "sign", "anchor")),
         ),
+    ),
+    Step(
+        "near_duplicates",
+        "Documents that are copies of an earlier one but for small differences are found, and left out",
+        (
+            Round("propose", ("propose",)),
+            Round("sets", ("sets",)),
+            Round("compare", ("compare",)),
+            Round("decide", ("decide",), alone=True),
+            Round("left_out", ("near_duplicates",), moved=("anchor",)),
+        ),
+        unneeded="not needed: the configuration has no near_duplicates",
     ),
     Step(
         "find_ranges",

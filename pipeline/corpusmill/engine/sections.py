@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 
 from corpusmill.errors import BalanceError, CorruptDataError
@@ -43,10 +44,16 @@ class Sections:
 
     def read(self, name: str, section: int, dtype: str = "<u8", columns: int = 1) -> NDArray[Any]:
         """The rows of one section, (r,) or (r, columns). CorruptDataError if the file does not fit its index."""
-        width = np.dtype(dtype).itemsize * columns
-        with self._section(name, section, width) as (file, first, last):
-            rows = _rows(file, first * width, (last - first) * columns, dtype)
+        rows = self.read_range(name, section, section + 1, dtype, columns)
         return rows if columns == 1 else rows.reshape(-1, columns)
+
+    def read_range(
+        self, name: str, section: int, behind: int, dtype: npt.DTypeLike = "<u8", columns: int = 1
+    ) -> NDArray[Any]:
+        """The values of the sections [section, behind), (r,)."""
+        width = np.dtype(dtype).itemsize * columns
+        with self._section(name, section, width, behind) as (file, first, last):
+            return _rows(file, first * width, (last - first) * columns, dtype)
 
     def map(self, name: str, section: int) -> NDArray[np.uint64]:
         """The u64 rows of one section, memory-mapped."""
@@ -55,18 +62,26 @@ class Sections:
                 return np.frombuffer(b"", np.uint64)  # read-only, as a map is
             return np.memmap(file, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
 
-    def whole(self, name: str, dtype: str = "<u8") -> NDArray[Any]:
+    def whole(self, name: str, dtype: npt.DTypeLike = "<u8") -> NDArray[Any]:
         """All values of a file in the folder that has no sections."""
         with self._opened(name) as file:
             values = _rows(file, 0, os.fstat(file.fileno()).st_size // np.dtype(dtype).itemsize, dtype)
         return values.astype(np.dtype(dtype).newbyteorder("="), copy=False)
 
+    def slice(self, name: str, first: int, last: int) -> NDArray[np.uint64]:
+        """The u64 values [first, last) of a file that has no sections."""
+        with self._opened(name, 8 * first, 8 * last) as file:
+            return _rows(file, 8 * first, last - first, "<u8")
+
     @contextmanager
-    def _section(self, name: str, section: int, width: int) -> Iterator[tuple[BinaryIO, int, int]]:
-        """The file, checked where the section is, and the section's first row and one past its last."""
+    def _section(
+        self, name: str, section: int, width: int, behind: int | None = None
+    ) -> Iterator[tuple[BinaryIO, int, int]]:
+        """The file, checked where the sections [section, behind) are, their first row and one past their last."""
         starts = self.whole(f"{name}.index").astype(np.int64)
-        known = 0 <= section < len(starts) - 1
-        first, last = map(int, starts[section : section + 2]) if known else (0, 0)
+        behind = section + 1 if behind is None else behind
+        known = 0 <= section <= behind < len(starts)
+        first, last = (int(starts[section]), int(starts[behind])) if known else (0, 0)
         with self._opened(name, first * width, last * width) as file:
             size = os.fstat(file.fileno()).st_size
             if not known or size != width * starts[-1]:
@@ -90,7 +105,7 @@ class Sections:
                     yield file
 
 
-def _rows(file: BinaryIO, offset: int, count: int, dtype: str) -> NDArray[Any]:
+def _rows(file: BinaryIO, offset: int, count: int, dtype: npt.DTypeLike) -> NDArray[Any]:
     """`count` values from byte `offset` on; fewer where the file ends."""
     rows = np.empty(count, dtype)
     file.seek(offset)

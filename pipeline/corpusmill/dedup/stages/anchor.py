@@ -101,7 +101,7 @@ def require_readable(build: Build) -> None:
 STAGE = Stage(
     "anchor",
     version=3,
-    after=("decontaminate",),
+    after=("near_duplicates",),
     per_shard=True,
     wanted=lambda config: config.dedup.mode != "none",
     units_of="index",

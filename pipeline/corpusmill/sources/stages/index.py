@@ -47,13 +47,21 @@ EXAMPLES = 5
 
 def text_stage(build: Build, shard: str) -> str:
     """The stage whose text of a shard dedup reads: index, or the last stage before dedup that changes it."""
-    changing = build.config.decontamination is not None and build.config.decontamination.changes_text()
-    return "decontaminate" if changing else filtered_stage(build, shard)
+    near = build.config.near_duplicates
+    return "near_duplicates" if near is not None and near.action == "remove" else compared_stage(build, shard)
 
 
 def final_stage(build: Build, shard: str) -> str:
     """The stage whose text of a shard is written back and tokenized: what dedup read, or what late steps made of it."""
     return "refine" if build.units("refine") else text_stage(build, shard)
+
+
+def compared_stage(build: Build, shard: str) -> str:
+    """The stage whose text of a shard is compared for near-duplicates: decontaminate if it changes texts, else the
+    stage before it.
+    """
+    changing = build.config.decontamination is not None and build.config.decontamination.changes_text()
+    return "decontaminate" if changing else filtered_stage(build, shard)
 
 
 def filtered_stage(build: Build, shard: str) -> str:

@@ -17,6 +17,7 @@ from corpusmill.engine.work import Identity, Inputs
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.documents import framed_tokens
 from corpusmill.kernels.content import NOTHING, ContentSum
+from corpusmill.near_duplicates.stages.near_duplicates import decided_check
 from corpusmill.report.card import BenchmarkFigures, CardFigures, DuplicateFigures, StageFlow
 from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import shown_total
@@ -34,7 +35,8 @@ def _exported(build: Build, name: str) -> dict[str, int]:
 
 def accounts_of(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
     """The shuffle is a permutation, and every format holds exactly the shuffled records."""
-    checks = [ranges_match_check(build)] if build.units("match") else []
+    checks = [decided_check(build)] if build.units("near_duplicates") else []
+    checks += [ranges_match_check(build)] if build.units("match") else []
     checks += [_kept_check(build, shard) for shard in build.units("writeback")]
     for kind in scatter.kinds(build):
         checks += [*_budget_check(build, kind), *gather.permutation_check(build, kind)]

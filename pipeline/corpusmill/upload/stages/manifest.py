@@ -34,6 +34,7 @@ from corpusmill.errors import BalanceError
 from corpusmill.export.stages import layout
 from corpusmill.fingerprint import file_digest
 from corpusmill.lazy import lazily
+from corpusmill.near_duplicates.stages.near_duplicates import PAIRS
 from corpusmill.report.card import card_texts
 from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import shown_shard
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 QUALITY = "shuffle_quality.json"
 SAMPLE = "sample"
 HITS_OF_ALL = "decontamination/hits.jsonl"
+PAIRS_OF_ALL = "near_duplicates/pairs.jsonl"
 STEPS = "steps"
 UNIT = "dataset"
 
@@ -128,7 +130,7 @@ class Settings(CardSettings, frozen=True, kw_only=True):
 
 def _inputs(build: Build, _unit: str) -> dict[str, list[StepName]]:
     # The audit: a later receipt binds it.
-    read = ["export", "writeback", "filter", "decontaminate", "refine", "lost"]
+    read = ["export", "writeback", "filter", "decontaminate", "near_duplicates", "refine", "lost"]
     read += ["gather", "scatter", "budget", "tokenize", "audit"]
     read += card_inputs(build) if build.config.card else []
     return {stage: whole(build, stage) for stage in dict.fromkeys(read)}
@@ -188,6 +190,8 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if "decontaminate" in inputs:
         _join(inputs.every("decontaminate"), HITS, folder / HITS_OF_ALL)
+    if "near_duplicates" in inputs:
+        _join(inputs.every("near_duplicates"), PAIRS, folder / PAIRS_OF_ALL)
     if settings.steps:
         for name in (DROPPED, ATTRIBUTES):
             _join([*inputs.every("filter"), *inputs.every("refine")], name, folder / STEPS / name)

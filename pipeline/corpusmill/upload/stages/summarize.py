@@ -54,6 +54,7 @@ from corpusmill.version import __version__
 CHAIN = (
     "filtered text",
     "decontaminated text",
+    "compared text",
     "refined text",
     "text",
     "kept text",

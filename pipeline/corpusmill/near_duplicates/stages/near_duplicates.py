@@ -1,0 +1,284 @@
+"""Near-duplicates: names the documents of a shard that are copies of an earlier one but for small differences, and
+leaves them out before the search for repeats.
+
+Because they take no part in deduplication, the copy that dedup keeps is never dropped after its repeats were removed.
+`annotate` and `report` leave the text unchanged; with `annotate`, writeback names the kept one in each document.
+
+    pairs.jsonl     a line for each document that is left out (or would be), in order of documents
+    left_out        u64 each: the ordinal of each line's document
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from corpusmill.dedup.stages.union import code_span
+from corpusmill.engine.ledger import Check, Outcome, Receipt
+from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
+from corpusmill.engine.work import Inputs, Resources, Work
+from corpusmill.errors import PermanentError
+from corpusmill.kernels import advance
+from corpusmill.kernels.content import ContentSum
+from corpusmill.lazy import lazily
+from corpusmill.near_duplicates.stages.rounds import (
+    ABOUT,
+    ABOUT_ENDS,
+    UNIT,
+    sections_in,
+    settings_of,
+    text_step,
+    wanted,
+)
+from corpusmill.report.facts import Flow
+from corpusmill.sources.parts import PlacedSettings, lines_before, places_in, places_of, shard_sources
+from corpusmill.sources.stages.index import compared_stage, require_few_rejected, text_total
+
+with lazily:
+    import numpy as np
+    import orjson
+
+    from corpusmill.documents import text_shard, text_shard_subset
+    from corpusmill.kernels import content_kernels, slices
+    from corpusmill.near_duplicates import decide as deciding
+    from corpusmill.near_duplicates import groups, similarity
+    from corpusmill.report import histograms
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.documents.text_shard import TextShard
+    from corpusmill.engine.build import Build
+
+PAIRS, LEFT_OUT = "pairs.jsonl", "left_out"
+NEAR_DUPLICATE = "near-duplicates"  # why a line of a source file is not a document
+WRITTEN_BYTES = 32 << 20
+
+
+class TooManyNearDuplicatesError(PermanentError):
+    """A source would lose a larger share of its documents than the configuration allows."""
+
+
+def _removes(build: Build) -> bool:
+    return settings_of(build).action == "remove"
+
+
+class Settings(PlacedSettings, frozen=True, kw_only=True):
+    """Whether documents are left out, and the shard's number."""
+
+    removes: bool
+    shard: int
+
+
+def _identity(build: Build, shard: str) -> Settings:
+    before = lines_before(build, shard) or UNSET
+    return Settings(removes=_removes(build), shard=int(shard), lines_before=before)
+
+
+def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
+    return {
+        "text": [text_step(build, shard)],
+        "decided": [("decide", UNIT)],
+        "answers": whole(build, "sets"),
+    }
+
+
+def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
+    text = text_shard.open_text_shard(inputs["text"].folder())
+    matches, copies = deciding.read_left_out(sections_in(inputs["decided"]), settings.shard)
+    left_out = matches["document"].astype(np.int64)
+    kept = _about_kept(inputs, matches["earlier"])
+    ids, place = text.document_ids(), places_in(inputs.source.files, text, settings.lines_before)
+    with (folder / PAIRS).open("wb") as rows:
+        for ordinal, about, share, number in zip(
+            left_out.tolist(), kept, matches["similarity"].tolist(), copies.tolist(), strict=True
+        ):
+            file, line = place(ordinal)
+            row = {"id": ids[ordinal], "file": file, "line": line + 1, **about, "similarity": share}
+            rows.write(orjson.dumps({**row, "stands_for": number + 1}) + b"\n")
+    (folder / LEFT_OUT).write_bytes(left_out.astype("<u8").data)
+    counts: dict[str, int] = {}
+    details: dict[str, Any] = {}
+    if settings.removes:
+        counts, details = _write_without(text, inputs.unit, left_out, folder)
+    counts |= {"documents_in": text.documents, "documents_left_out": len(left_out), "bytes_read": len(text.text)}
+    return Outcome(counts=counts, details=details)
+
+
+def _about_kept(inputs: Inputs, kept: NDArray[np.uint64]) -> list[dict[str, Any]]:
+    """The id, file and line of each of these documents of any shard."""
+    about: list[dict[str, Any]] = [{}] * len(kept)
+    shards, answers = groups.shards_of(kept), inputs.every("answers")
+    for shard in np.unique(shards).tolist():
+        files, mine = sections_in(answers[shard]), np.flatnonzero(shards == shard)
+        documents, of_each = np.unique(groups.documents_of(kept[mine]), return_inverse=True)
+        at = np.searchsorted(files.whole(similarity.LEADERS), documents.astype(np.uint64))
+        ends = np.concatenate([np.zeros(1, np.uint64), files.whole(ABOUT_ENDS)])
+        with files.require(ABOUT, int(ends[at[0]]), int(ends[at[-1] + 1])), (files.folder / ABOUT).open("rb") as lines:
+            read = [_line_at(lines, int(ends[place])) for place in at.tolist()]
+        for pair, document in zip(mine.tolist(), of_each.tolist(), strict=True):
+            about[pair] = read[document]
+    return about
+
+
+def _line_at(lines: Any, place: int) -> dict[str, Any]:
+    lines.seek(place)
+    return {f"kept_{key}": value for key, value in orjson.loads(lines.readline()).items()}
+
+
+def _write_without(
+    text: TextShard, shard: str, left_out: NDArray[np.int64], folder: Path
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Write the text without some documents; returns counts, and content sums before and after, weighted by the
+    documents' places in the shard before.
+    """
+    advance.begin(len(text.text))
+    bounds = text.bounds(0, text.documents)
+    with text_shard_subset.SubsetWriter(folder, text) as subset:
+        for first, last in slices.runs(bounds[1:], WRITTEN_BYTES):
+            own = left_out[np.searchsorted(left_out, first) : np.searchsorted(left_out, last)].tolist()
+            subset.append(first, last, dict.fromkeys(own, NEAR_DUPLICATE), {})
+            slices.release_pages(text.text)
+            advance.note(int(bounds[last] - bounds[first]))
+    kept = text_shard.open_text_shard(folder)
+    stays, kept_bounds = np.delete(np.arange(text.documents), left_out), kept.bounds(0, kept.documents)
+    counts = {
+        "text_bytes_left_out": int((np.diff(bounds)[left_out] - np.uint64(1)).sum()),
+        "documents_out": kept.documents,
+        "text_bytes_out": kept.text_bytes,
+    }
+    details = {
+        "content": str(content_kernels.texts_sum(kept.text, kept_bounds, 1, int(shard), 0)),
+        "kept_content": str(text_shard_subset.content_at(kept, np.arange(kept.documents), stays, int(shard))),
+        "left_out_content": str(text_shard_subset.content_at(text, left_out, left_out, int(shard))),
+        "document_bytes": histograms.power_histogram(np.diff(kept_bounds).astype(np.int64) - 1).model_dump(),
+    }
+    return counts, details
+
+
+def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    before, counts = build.receipt(compared_stage(build, shard), shard), receipt.counts
+    compared = Check(
+        "compared", (("to compare", before.counts["documents_out"]),), (("documents", counts["documents_in"]),)
+    )
+    if not _removes(build):
+        return [compared]
+    parts = tuple(
+        (label, ContentSum.parse(receipt.details[f"{name}_content"]))
+        for label, name in (("kept", "kept"), ("left out", "left_out"))
+    )
+    return [
+        compared,
+        Check("compared text", (("before", ContentSum.parse(before.details["content"])),), parts),
+        *(
+            Check(
+                name.replace("_", " "),
+                (("before", before.counts[f"{name}_out"]),),
+                (("kept", counts[f"{name}_out"]), ("left out", counts[f"{name}_left_out"])),
+            )
+            for name in ("documents", "text_bytes")
+        ),
+    ]
+
+
+def decided_check(build: Build) -> Check:
+    """Documents that were decided to go = documents that all shards name."""
+    decided = build.receipt("decide", UNIT).counts["documents_left_out"]
+    named = build.total("near_duplicates", "documents_left_out")
+    return Check("near-duplicates", (("decided", decided),), (("named", named),))
+
+
+def _flows(build: Build) -> dict[str, Flow]:
+    if not _removes(build):
+        return {}
+    flows = {}
+    for name in ("documents", "text_bytes"):
+        into, out = text_total(build, f"{name}_out", compared_stage), build.total("near_duplicates", f"{name}_out")
+        flows[name] = Flow(into=into, out=out, lost={NEAR_DUPLICATE: into - out} if into > out else {})
+    return flows
+
+
+def _recount(build: Build, unit: str, folder: Path) -> Recount:
+    with (folder / PAIRS).open("rb") as rows:
+        counts = {"documents_left_out": sum(1 for _ in rows)}
+    if not _removes(build):
+        return Recount(counts)
+    text = text_shard.open_text_shard(folder)
+    content = content_kernels.texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
+    counts |= {"documents_out": text.documents, "text_bytes_out": text.text_bytes}
+    return Recount(counts, {"content": str(content)})
+
+
+def shares_of(build: Build) -> list[tuple[str, int, int]]:
+    """(entry of `source.paths`, its documents, how many of them are near-duplicates) of each source, in order."""
+    counted = build.receipt("decide", UNIT).details["sources"]
+    return [(path, *counts) for path, counts in zip(build.config.source.paths, counted, strict=True)]
+
+
+def require_few_removed(build: Build) -> None:
+    """Raise TooManyNearDuplicatesError if a source would lose a larger share of documents than `most_removed`."""
+    require_few_rejected(build)
+    most = settings_of(build).most_removed
+    if not _removes(build):
+        return
+    path, there, gone = max(shares_of(build), key=lambda share: share[2] / max(share[1], 1))
+    if gone > most * there:
+        raise TooManyNearDuplicatesError(
+            "near_duplicates.too_many_removed: a source would lose more of its documents than is allowed",
+            where=path,
+            expected=f"at most {most:.2%} near-duplicates (near_duplicates.most_removed)",
+            got=f"{gone:,} of {there:,} documents ({gone / there:.2%})",
+            details=tuple(("such as", example) for example in _examples(build)),
+            next_step="build with near_duplicates.action: report, and look at the pairs in the report; then raise"
+            " near_duplicates.similarity, or most_removed if they are copies",
+        )
+
+
+def _examples(build: Build) -> list[str]:
+    """The places of the least similar pairs of the source that would lose the largest share."""
+    examples = []
+    for document, kept, share in build.receipt("decide", UNIT).details["examples"]:
+        places = []
+        for number in (document, kept):
+            shard, ordinal = f"{number >> 32:05d}", number & 0xFFFFFFFF
+            with build.opened(*text_step(build, shard)) as folder:
+                file, line = places_of(build, shard, text_shard.open_text_shard(folder))(ordinal)
+            places.append(f"{file} line {line + 1:,}")
+        examples.append(f"{share:.3f}: {' and '.join(places)}")
+    return examples
+
+
+def removal_in_words(build: Build) -> str:
+    """Markdown: how many documents of which source are near-duplicates and would be left out; "" if none would."""
+    if not _removes(build):
+        return ""
+    shares = shares_of(build)
+    documents, gone = sum(there for _, there, _ in shares), sum(out for _, _, out in shares)
+    rows = [
+        f"**{gone:,} of {documents:,} documents are near-duplicates of an earlier one and would be left out.**",
+        "",
+        "| source | documents | would go | share |",
+        "|---|--:|--:|--:|",
+        *(f"| {code_span(path)} | {there:,} | {out:,} | {out / max(there, 1):.1%} |" for path, there, out in shares),
+    ]
+    return "\n".join(rows) if gone else ""
+
+
+STAGE = Stage(
+    "near_duplicates",
+    version=1,
+    after=("decide",),
+    per_shard=True,
+    wanted=wanted,
+    units_of="sign",
+    work=Work(Settings, _identity, _inputs, _run, shard_sources),
+    recount=_recount,
+    checks=_checks,
+    gate=require_few_removed,
+    schedule=Schedule(approval=removal_in_words),
+    shown=Shown(flows=_flows),
+)

@@ -1,0 +1,383 @@
+"""Sign, propose, sets, compare, decide: from texts to the documents that are left out (the room's docstring)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import unidata_version
+
+from msgspec import UNSET, UnsetType
+
+from corpusmill.engine.ledger import Check, Outcome, Receipt
+from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
+from corpusmill.engine.work import Identity, Input, Inputs, Resources, Work
+from corpusmill.lazy import lazily
+from corpusmill.sources.parts import PlacedSettings, lines_before, places_in, shard_sources
+from corpusmill.sources.stages.index import compared_stage, require_few_rejected
+
+with lazily:
+    import numpy as np
+    import orjson
+
+    from corpusmill.documents import text_shard
+    from corpusmill.engine import recounting, sections
+    from corpusmill.near_duplicates import decide as deciding
+    from corpusmill.near_duplicates import groups, signatures, similarity
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from corpusmill.config import DatasetConfig
+    from corpusmill.config.sections import NearDuplicatesConfig
+    from corpusmill.engine.build import Build
+    from corpusmill.engine.sections import Sections
+
+UNIT = "dataset"
+DIGESTS, MATCHES = "digests", "matches"
+ABOUT, ABOUT_ENDS = "leaders.jsonl", "leader_ends"
+BYTES_PER_ROW = 80  # of a partition in memory: the rows, their documents, and the order of both
+LEAST_PARTITIONS, MOST_PARTITIONS = 4, 4096
+EXAMPLES = 5  # of pairs, for an error
+SIMILARITIES = 20  # steps of the histogram between the threshold and 1
+
+
+def wanted(config: DatasetConfig) -> bool:
+    """Whether a configuration asks for near-duplicates."""
+    return config.near_duplicates is not None
+
+
+def settings_of(build: Build) -> NearDuplicatesConfig:
+    """The section of the configuration."""
+    assert build.config.near_duplicates is not None
+    return build.config.near_duplicates
+
+
+def text_step(build: Build, shard: str) -> StepName:
+    """The step whose text is compared."""
+    return compared_stage(build, shard), shard
+
+
+def sections_in(step: Input) -> Sections:
+    """A finished step's files, checked as they are read."""
+    blocks = step.blocks
+    return sections.Sections(blocks.folder, blocks.open)
+
+
+class RunSettings(Identity, frozen=True, kw_only=True):
+    """What a run of words is. `unicode`: the version of the tables."""
+
+    words: int
+    unicode: str
+
+
+class SignSettings(RunSettings, frozen=True, kw_only=True):
+    """`sources`: the entry of `source.paths` of each file, where only documents of one entry are compared."""
+
+    bands: int
+    rows: int
+    sources: list[int] | UnsetType = UNSET
+
+
+def _identity_sign(build: Build, shard: str) -> SignSettings:
+    near = settings_of(build)
+    bands = signatures.bands_for(near.similarity)
+    within = near.within == "source"
+    return SignSettings(
+        words=near.words,
+        unicode=unidata_version,
+        bands=bands.bands,
+        rows=bands.rows,
+        sources=(build.plan.paths or [])[int(shard)] if within else UNSET,
+    )
+
+
+def _run_sign(inputs: Inputs, settings: SignSettings, folder: Path, _resources: Resources) -> Outcome:
+    text = text_shard.open_text_shard(inputs["text"].folder())
+    signer, bands = signatures.Signer(settings.words), signatures.Bands(settings.bands, settings.rows)
+    of_files = [source.documents for source in text.sources]
+    salts = signatures.salts_of(np.repeat(settings.sources, of_files)) if settings.sources else None
+    runs = 0
+    with groups.KeyWriter(folder) as writer, (folder / DIGESTS).open("wb") as digests:
+        for first, last, starts, ends in signatures.batches(text):
+            keys, found = signer.keys(text.text, starts, ends, bands)
+            if salts is not None:
+                keys ^= salts[first:last, None]
+            writer.append(keys)
+            digests.write(keys[:, -1].astype("<u8").data)
+            runs += found
+    counts = {"documents": text.documents, "rows": writer.rows, "runs": runs, "bytes_read": len(text.text)}
+    return Outcome(counts=counts, details={"file_documents": of_files})
+
+
+def _checks_sign(build: Build, shard: str, receipt: Receipt) -> list[Check]:
+    keys, documents = receipt.settings["bands"] + 1, build.receipt(*text_step(build, shard)).counts["documents_out"]
+    signed = (("signed", receipt.counts["documents"]),)
+    rows = Check("keys", (("of documents", keys * documents),), (("written", receipt.counts["rows"]),))
+    return [Check("documents", (("to compare", documents),), signed), rows]
+
+
+def _recount_sign(_build: Build, _unit: str, folder: Path) -> Recount:
+    documents = (folder / DIGESTS).stat().st_size // 8
+    return Recount({"documents": documents, "rows": recounting.section_rows(folder, groups.KEYS, 16)})
+
+
+SIGN = Stage(
+    "sign",
+    version=1,
+    after=("decontaminate",),
+    per_shard=True,
+    wanted=wanted,
+    units_of="index",
+    work=Work(SignSettings, _identity_sign, lambda build, shard: {"text": [text_step(build, shard)]}, _run_sign),
+    checks=_checks_sign,
+    recount=_recount_sign,
+    gate=require_few_rejected,
+    reclaimed=("*",),
+    read_until="decide",
+)
+
+
+def _units_propose(build: Build) -> list[str]:
+    """As many partitions as keep one within dedup.memory: a power of two. The number changes no byte of what follows,
+    but the order of pairs.
+    """
+    most = max(int(build.config.dedup.memory) // BYTES_PER_ROW, 1)
+    partitions = LEAST_PARTITIONS
+    while partitions < MOST_PARTITIONS and build.total("sign", "rows") > most * partitions:
+        partitions *= 2
+    return [f"{partition:05d}" for partition in range(partitions)]
+
+
+class ProposeSettings(Identity, frozen=True, kw_only=True):
+    """Which partition it is."""
+
+    partition: int
+    partitions: int
+
+
+def _identity_propose(build: Build, unit: str) -> ProposeSettings:
+    return ProposeSettings(partition=int(unit), partitions=len(build.units("propose")))
+
+
+def _run_propose(inputs: Inputs, settings: ProposeSettings, folder: Path, _resources: Resources) -> Outcome:
+    shards = [sections_in(step) for step in inputs.every("keys")]
+    counts = groups.propose(shards, settings.partition, settings.partitions, folder)
+    return Outcome(counts={**counts, "bytes_read": 16 * counts["rows"]})
+
+
+PROPOSE = Stage(
+    "propose",
+    version=1,
+    after=("sign",),
+    wanted=wanted,
+    units=_units_propose,
+    work=Work(ProposeSettings, _identity_propose, lambda build, _unit: {"keys": whole(build, "sign")}, _run_propose),
+    recount=lambda _build, _unit, folder: Recount({"pairs": recounting.section_rows(folder, groups.PAIRS, 16)}),
+    reclaimed=("*",),
+    read_until="compare",
+    schedule=Schedule(memory=lambda config: ("dedup.memory", int(config.dedup.memory)) if wanted(config) else None),
+    shown=Shown(unit_word="partition"),
+)
+
+
+class SetsSettings(PlacedSettings, frozen=True, kw_only=True):
+    """What a run of words is, and the shard's number."""
+
+    words: int
+    unicode: str
+    shard: int
+
+
+def _identity_sets(build: Build, shard: str) -> SetsSettings:
+    return SetsSettings(
+        words=settings_of(build).words,
+        unicode=unidata_version,
+        shard=int(shard),
+        lines_before=lines_before(build, shard) or UNSET,
+    )
+
+
+def _inputs_sets(build: Build, shard: str) -> dict[str, list[StepName]]:
+    return {"text": [text_step(build, shard)], "signed": [("sign", shard)], "asked": whole(build, "propose")}
+
+
+def _run_sets(inputs: Inputs, settings: SetsSettings, folder: Path, _resources: Resources) -> Outcome:
+    text = text_shard.open_text_shard(inputs["text"].folder())
+    asked = [sections_in(step).read(groups.LEADERS_FILE, settings.shard) for step in inputs.every("asked")]
+    leaders = np.unique(np.concatenate(asked)).astype(np.int64)
+    digests = sections_in(inputs["signed"]).whole(DIGESTS)
+    hashes = similarity.write_sets(text, leaders, digests, settings.words, folder)
+    ids, place = text.document_ids(), places_in(inputs.source.files, text, settings.lines_before)
+    ends = np.zeros(len(leaders), np.int64)
+    with (folder / ABOUT).open("wb") as rows:
+        for at, ordinal in enumerate(leaders.tolist()):
+            file, line = place(ordinal)
+            rows.write(orjson.dumps({"id": ids[ordinal], "file": file, "line": line + 1}) + b"\n")
+            ends[at] = rows.tell()
+    (folder / ABOUT_ENDS).write_bytes(ends.astype("<u8").data)
+    return Outcome(counts={"leaders": len(leaders), "hashes": hashes, "bytes_read": len(text.text)})
+
+
+def _recount_sets(_build: Build, _unit: str, folder: Path) -> Recount:
+    sizes = {"leaders": similarity.LEADERS, "hashes": similarity.SETS}
+    return Recount({count: (folder / name).stat().st_size // 8 for count, name in sizes.items()})
+
+
+SETS = Stage(
+    "sets",
+    version=1,
+    after=("propose",),
+    per_shard=True,
+    wanted=wanted,
+    units_of="sign",
+    work=Work(SetsSettings, _identity_sets, _inputs_sets, _run_sets, shard_sources),
+    recount=_recount_sets,
+    reclaimed=("*",),
+    read_until="near_duplicates",
+)
+
+
+class CompareSettings(RunSettings, frozen=True, kw_only=True):
+    """The least similarity of a match, and the shard's number."""
+
+    similarity: float
+    shard: int
+
+
+def _identity_compare(build: Build, shard: str) -> CompareSettings:
+    near = settings_of(build)
+    return CompareSettings(words=near.words, unicode=unidata_version, similarity=near.similarity, shard=int(shard))
+
+
+def _inputs_compare(build: Build, shard: str) -> dict[str, list[StepName]]:
+    return {
+        "text": [text_step(build, shard)],
+        "signed": [("sign", shard)],
+        "pairs": whole(build, "propose"),
+        "answers": whole(build, "sets"),
+    }
+
+
+def _run_compare(inputs: Inputs, settings: CompareSettings, folder: Path, _resources: Resources) -> Outcome:
+    text = text_shard.open_text_shard(inputs["text"].folder())
+    pairs = [sections_in(step).read(groups.PAIRS, settings.shard, columns=2) for step in inputs.every("pairs")]
+    answers = [similarity.Answers.of(sections_in(step)) for step in inputs.every("answers")]
+    digests = sections_in(inputs["signed"]).whole(DIGESTS)
+    matches, counts = similarity.compare(
+        text, np.concatenate(pairs), digests, answers, settings.words, settings.similarity
+    )
+    (folder / MATCHES).write_bytes(matches.data)
+    return Outcome(counts={**counts, "matches": len(matches), "bytes_read": len(text.text)})
+
+
+COMPARE = Stage(
+    "compare",
+    version=1,
+    after=("sets",),
+    per_shard=True,
+    wanted=wanted,
+    units_of="sign",
+    work=Work(CompareSettings, _identity_compare, _inputs_compare, _run_compare),
+    recount=lambda _build, _unit, folder: Recount({"matches": (folder / MATCHES).stat().st_size // 24}),
+    reclaimed=("*",),
+    read_until="decide",
+)
+
+
+class DecideSettings(Identity, frozen=True, kw_only=True):
+    """The least similarity of a match. `paths`: for each file of each shard, which entry of `source.paths` it is of."""
+
+    similarity: float
+    paths: list[list[int]]
+
+
+def _identity_decide(build: Build, _unit: str) -> DecideSettings:
+    return DecideSettings(similarity=settings_of(build).similarity, paths=[*map(list, build.plan.paths or ())])
+
+
+def _inputs_decide(build: Build, _unit: str) -> dict[str, list[StepName]]:
+    return {"signed": whole(build, "sign"), "compared": whole(build, "compare")}
+
+
+def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resources: Resources) -> Outcome:
+    signed = [step.receipt for step in inputs.every("signed")]
+    documents = [receipt.counts["documents"] for receipt in signed]
+    matches = (sections_in(step).whole(MATCHES, similarity.MATCH) for step in inputs.every("compared"))
+    decided, copies = deciding.decide(matches, documents)
+    deciding.write_decided(folder, decided, copies, documents)
+    there: Counter[int] = Counter()
+    rows_of: dict[int, list[NDArray[Any]]] = defaultdict(list)
+    for shard, (receipt, entries, rows) in enumerate(zip(signed, settings.paths, decided, strict=True)):
+        of_files = receipt.details["file_documents"]
+        cuts = np.searchsorted(rows["document"], np.cumsum(of_files))
+        rows["document"] = groups.numbered(shard, rows["document"])
+        for entry, documents_of_file, own in zip(entries, of_files, np.split(rows, cuts[:-1]), strict=True):
+            there[entry] += documents_of_file
+            rows_of[entry].append(own)
+    left_out = {entry: sum(map(len, rows_of[entry])) for entry in sorted(there)}
+    worst = max(left_out, key=lambda entry: left_out[entry] / max(there[entry], 1))
+    least = np.sort(np.concatenate(rows_of[worst]), order=["similarity", "document"])[:EXAMPLES]
+    similarities = np.concatenate([np.empty(0), *(rows["similarity"] for rows in decided)])
+    groups_of = copies[(copies > 0) & (copies != deciding.LEFT_OUT)]
+    counts = {
+        "documents": sum(documents),
+        "documents_left_out": len(similarities),
+        "documents_kept": int((copies != deciding.LEFT_OUT).sum()),
+        "groups": len(groups_of),
+        "bytes_read": 24 * inputs.total("compared", "matches"),
+    }
+    steps = np.histogram(similarities, SIMILARITIES, (min(settings.similarity, 1 - 1e-9), 1.0))[0]
+    details = {
+        "sources": [[there[entry], left_out[entry]] for entry in left_out],
+        "examples": least.tolist(),
+        "similarities": steps.tolist(),
+        "group_documents": _powers(groups_of),
+    }
+    return Outcome(counts=counts, details=details)
+
+
+def _powers(copies: NDArray[np.uint32]) -> list[int]:
+    """How many kept documents stand for 2, 3 to 4, 5 to 8 ... documents, themselves included."""
+    return np.bincount(np.frexp(copies.astype(np.float64))[1].astype(np.int64) - 1).tolist() if len(copies) else []
+
+
+def _checks_decide(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
+    counts = receipt.counts
+    read, written = build.total("propose", "rows"), build.total("sign", "rows")
+    kept, left_out = counts["documents_kept"], counts["documents_left_out"]
+    return [
+        Check("keys", (("written by sign", written),), (("read by propose", read),)),
+        Check("documents", (("decided", counts["documents"]),), (("kept", kept), ("left out", left_out))),
+    ]
+
+
+def _recount_decide(_build: Build, _unit: str, folder: Path) -> Recount:
+    copies = np.fromfile(folder / deciding.COPIES, "<u4")
+    kept = copies[copies != deciding.LEFT_OUT]
+    counts = {"documents": len(copies), "documents_kept": len(kept), "groups": int((kept > 0).sum())}
+    rows = recounting.section_rows(folder, deciding.LEFT_OUT_FILE, 32)
+    if rows != int(kept.sum(dtype=np.int64)):
+        expected = f"{int(kept.sum(dtype=np.int64)):,} documents left out, as {deciding.COPIES} says"
+        raise recounting.contradiction(folder / deciding.LEFT_OUT_FILE, expected, f"{rows:,}")
+    return Recount({**counts, "documents_left_out": rows})
+
+
+DECIDE = Stage(
+    "decide",
+    version=1,
+    after=("compare",),
+    wanted=wanted,
+    units=lambda _build: [UNIT],
+    work=Work(DecideSettings, _identity_decide, _inputs_decide, _run_decide),
+    checks=_checks_decide,
+    recount=_recount_decide,
+    shown=Shown(unit_word="dataset"),
+)
+
+
+def recall_of(settings: dict[str, Any], least: float) -> float:
+    """The expected share of pairs at the threshold that a signed shard's keys propose."""
+    return signatures.Bands(settings["bands"], settings["rows"]).recall(least)

@@ -1,0 +1,209 @@
+"""The rounds of near-duplicates in memory and on disk, against the definition."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpusmill.documents.batch import SEPARATOR
+from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE, TextShard
+from corpusmill.engine.sections import Sections
+from corpusmill.near_duplicates import decide, groups, similarity
+from corpusmill.near_duplicates.signatures import Bands, Signer, bands_for, batches
+from tests.oracles import near_duplicates as oracle
+from tests.quick import examples
+
+EVERY_PAIR = Bands(108, 1)
+Found = list[tuple[int, float] | None]
+
+
+def shard_of(folder: Path, texts: Sequence[str]) -> TextShard:
+    folder.mkdir()
+    encoded = [text.encode() for text in texts]
+    (folder / TEXT_FILE).write_bytes(b"".join(SEPARATOR + text for text in encoded))
+    lengths = np.array([len(text) + 1 for text in encoded], np.uint64)
+    (folder / OFFSET_FILE).write_bytes((np.cumsum(lengths, dtype=np.uint64) - lengths).astype("<u8").data)
+    text, offsets = (np.fromfile(folder / name, dtype) for name, dtype in ((TEXT_FILE, np.uint8), (OFFSET_FILE, "<u8")))
+    none = np.empty(0, np.uint64)
+    return TextShard(folder, text, offsets, none, none, (), np.empty(0, np.int64))
+
+
+def found_in(
+    folder: Path, shards: Sequence[Sequence[str]], least: float, words: int, bands: Bands, partitions: int
+) -> tuple[Found, dict[str, int]]:
+    """(for each text of all shards its kept one and their similarity, or None; counts of pairs)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = [shard_of(folder / f"text-{number}", of_shard) for number, of_shard in enumerate(shards)]
+    digests, keyed = [], []
+    for number, text in enumerate(texts):
+        signer, own = Signer(words), [np.empty(0, np.uint64)]
+        with groups.KeyWriter(text.folder) as writer:
+            for _first, _last, starts, ends in batches(text):
+                keys, _ = signer.keys(text.text, starts, ends, bands)
+                writer.append(keys)
+                own.append(keys[:, -1])
+        digests.append(np.concatenate(own))
+        keyed.append(Sections(text.folder))
+        assert writer.rows == len(shards[number]) * (bands.bands + 1)
+    proposed, counts = [], {"rows": 0, "pairs": 0, "pairs_left_out": 0, "compared": 0, "left_out": 0}
+    for partition in range(partitions):
+        (folder / f"pairs-{partition}").mkdir()
+        proposed.append(Sections(folder / f"pairs-{partition}"))
+        for name, count in groups.propose(keyed, partition, partitions, proposed[-1].folder).items():
+            counts[name] += count
+    answers = []
+    for number, text in enumerate(texts):
+        asked = np.unique(np.concatenate([of.read(groups.LEADERS_FILE, number) for of in proposed])).astype(np.int64)
+        (answered := folder / f"sets-{number}").mkdir()
+        similarity.write_sets(text, asked, digests[number], words, answered)
+        answers.append(similarity.Answers.of(Sections(answered)))
+    matches = []
+    for number, text in enumerate(texts):
+        pairs = np.concatenate([of.read(groups.PAIRS, number, columns=2) for of in proposed])
+        rows, compared = similarity.compare(text, pairs, digests[number], answers, words, least)
+        matches.append(rows)
+        counts["compared"] += compared["compared"]
+        counts["left_out"] += compared["left_out"]
+    decided, copies = decide.decide(matches, [text.documents for text in texts])
+    bases = np.cumsum([0, *map(len, shards)])
+    found: Found = [None] * int(bases[-1])
+    for number, rows in enumerate(decided):
+        for document, kept, share in rows.tolist():
+            found[bases[number] + document] = int(bases[kept >> 32] + (kept & 0xFFFFFFFF)), share
+    kept_of = [match[0] for match in found if match]
+    assert [match is not None for match in found] == (copies == decide.LEFT_OUT).tolist()
+    assert all(copies[kept] == kept_of.count(kept) for kept in kept_of)
+    return found, counts
+
+
+def expected(texts: Sequence[str], least: str, words: int) -> Found:
+    matches = oracle.decide(texts, least, words)
+    return [None if match is None else (match.kept, float(match.similarity)) for match in matches]
+
+
+def cut(texts: Sequence[str], ends: Sequence[int]) -> list[Sequence[str]]:
+    bounds = sorted(min(end, len(texts)) for end in ends)
+    return [texts[first:last] for first, last in zip([0, *bounds], [*bounds, len(texts)], strict=True)]
+
+
+WORDS = ["the", "cat", "sat", "É", "e\u0301", "ß", "İ", "中", "文", "の", "กำ", "ลั", "12", "٣", "\u0301", "-"]
+text_of_words = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+
+
+@examples(150)
+@given(
+    texts=st.lists(text_of_words, min_size=1, max_size=14),
+    edits=st.lists(st.tuples(st.integers(0, 13), st.integers(0, 11), st.sampled_from(WORDS)), max_size=12),
+    least=st.sampled_from(["0.3", "0.5", "0.8", "1.0"]),
+    words=st.sampled_from([1, 2, 5]),
+    ends=st.lists(st.integers(0, 26), max_size=4),
+    partitions=st.sampled_from([1, 4, 64]),
+)
+def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whatever_the_shards(
+    tmp_path_factory: pytest.TempPathFactory,
+    texts: list[str],
+    edits: list[tuple[int, int, str]],
+    least: str,
+    words: int,
+    ends: list[int],
+    partitions: int,
+) -> None:
+    for which, place, word in edits:  # a copy of one of them with a word replaced
+        spelled = texts[which % len(texts)].split()
+        spelled[place : place + 1] = [word]
+        texts.append(" ".join(spelled))
+    folder = tmp_path_factory.mktemp("rounds")
+    found, counts = found_in(folder, cut(texts, ends), float(least), words, EVERY_PAIR, partitions)
+    assert found == expected(texts, least, words)
+    assert counts["rows"] == len(texts) * 109
+    assert (counts["pairs_left_out"], counts["left_out"]) == (0, counts["left_out"])
+
+
+def edited(seed: int, documents: int, distinct: int, words: int) -> list[str]:
+    """Texts, most of them copies of a few with up to one in 25 words replaced."""
+    drawn = random.Random(seed)
+    vocabulary = [f"w{number}" for number in range(2000)]
+    pages = [drawn.choices(vocabulary, k=words) for _ in range(distinct)]
+    texts = []
+    for _ in range(documents):
+        page = list(drawn.choice(pages))
+        for _ in range(drawn.randrange(words // 25)):
+            page[drawn.randrange(words)] = drawn.choice(vocabulary)
+        texts.append(" ".join(page))
+    return texts
+
+
+def test_near_duplicates_with_the_usual_bands_are_the_same_for_any_shards_and_partitions(tmp_path: Path) -> None:
+    texts = edited(5, documents=400, distinct=30, words=150)
+    bands = bands_for(0.8)
+    one, _ = found_in(tmp_path / "one", [texts], 0.8, 5, bands, 1)
+    for number, (ends, partitions) in enumerate([([100, 250], 4), ([0, 1, 2, 399], 64), ([13, 13, 77], 4096)]):
+        other, _ = found_in(tmp_path / f"{number}", cut(texts, ends), 0.8, 5, bands, partitions)
+        assert other == one
+    sets = [oracle.runs_of(text, 5) for text in texts]
+    removed = [(number, match) for number, match in enumerate(one) if match]
+    assert len(removed) > 100
+    for number, (kept, share) in removed:
+        assert one[kept] is None
+        assert share == float(oracle.jaccard(sets[kept], sets[number])) >= 0.8
+    true = [number for number, match in enumerate(oracle.decide_quickly(sets, "0.8")) if match]
+    assert len({number for number, _ in removed} & {*true}) >= 0.99 * len(true)
+
+
+def test_chain_of_documents_keeps_the_ends_that_are_not_alike(tmp_path: Path) -> None:
+    words = [f"w{number}" for number in range(60)]
+    first, middle, last = (" ".join(words[at : at + 50]) for at in (0, 4, 8))
+    found, _ = found_in(tmp_path, [[first, middle, last]], 0.8, 5, EVERY_PAIR, 1)
+    share = float(Fraction(42, 50))
+    assert found == [None, (0, share), None]
+    assert oracle.jaccard(oracle.runs_of(middle, 5), oracle.runs_of(last, 5)) == Fraction(42, 50)
+
+
+@pytest.mark.parametrize("text", ["", "one", "a" * 100_000, "中" * 1000, "\u0301", "--- !!"])
+def test_equal_texts_of_any_kind_leave_the_first(tmp_path: Path, text: str) -> None:
+    found, counts = found_in(tmp_path, [[text] * 40, [text]], 1.0, 5, bands_for(1.0), 4)
+    assert found == [None, *[(0, 1.0)] * 40]
+    assert counts["compared"] == 40
+
+
+def test_documents_of_a_large_group_are_compared_with_a_bounded_number_and_the_rest_is_counted(tmp_path: Path) -> None:
+    texts = edited(7, documents=600, distinct=1, words=200)
+    found, counts = found_in(tmp_path, [texts], 0.8, 5, bands_for(0.8), 1)
+    assert counts["compared"] <= similarity.MOST_COMPARED * len(texts)
+    assert counts["pairs"] <= groups.LEADERS * 19 * len(texts)
+    assert counts["pairs_left_out"] > 0 < counts["left_out"]
+    true = sum(match is not None for match in oracle.decide_quickly([oracle.runs_of(text, 5) for text in texts], "0.8"))
+    assert sum(match is not None for match in found) >= 0.99 * true
+
+
+def test_bands_of_a_similarity_propose_its_pairs_with_the_fewest_others() -> None:
+    assert bands_for(0.8) == Bands(18, 6)
+    for least in (0.3, 0.5, 0.72, 0.8, 0.9, 0.95, 1.0):
+        bands = bands_for(least)
+        assert bands.recall(least) >= 0.995
+        assert bands.bands * bands.rows <= 108
+    assert bands_for(0.3).rows == 1
+
+
+def test_keys_of_pairs_agree_as_often_as_theory_says() -> None:
+    """Of pairs of similarity 0.8, a band of 6 rows agrees for 0.8^6 of them."""
+    drawn = random.Random(3)
+    pairs = []
+    for _ in range(800):
+        shared = [f"s{drawn.getrandbits(40)}" for _ in range(80)]
+        own = [[f"o{drawn.getrandbits(40)}" for _ in range(10)] for _ in range(2)]
+        pairs += [" ".join(shared + own[0]), " ".join(shared + own[1])]
+    encoded = [text.encode() for text in pairs]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.uint64)
+    starts = np.concatenate([np.zeros(1, np.uint64), ends[:-1]])
+    keys, _ = Signer(1).keys(np.frombuffer(b"".join(encoded), np.uint8), starts, ends, Bands(18, 6))
+    agree = (keys[::2, :-1] == keys[1::2, :-1]).mean()
+    assert abs(agree - 0.8**6) < 0.015  # five standard deviations of 800 pairs, whose bands are independent
+    assert abs((keys[::2, :-1] == keys[1::2, :-1]).any(axis=1).mean() - Bands(18, 6).recall(0.8)) < 0.012
