@@ -18,8 +18,9 @@ UV = ROOT / ".cache" / "setup-venv" / "bin" / "uv"
 def build_datasets(folder: Path) -> None:
     """outputs/all/latest: every format, by all.yaml; outputs/raw/latest: nanoGPT's. in_order/: see write_in_order.
 
-    outputs/ordered/latest: in_order/source.jsonl.zst as a whole build in source order. mixture/<split>/: what
-    corpusmill mix writes for outputs/all and outputs/few, a dataset of two Megatron parts.
+    outputs/olmo/latest: OLMo-core's, of two-byte ids with BOS. outputs/ordered/latest: in_order/source.jsonl.zst as a
+    whole build in source order. mixture/<split>/: what corpusmill mix writes for outputs/all and outputs/few, a dataset
+    of two Megatron parts.
     """
     sys.path.insert(0, str(ROOT))
     from corpusmill.builds.local import build_dataset
@@ -32,6 +33,7 @@ def build_datasets(folder: Path) -> None:
     exports = everything["exports"]
     assert isinstance(exports, dict)
     exports["webdataset"]["exp_data"] = True
+    exports["olmo"] = {}
     exports["numpy"] |= {"test_name": "val", "placeholders": True, "checkpoints": True}
     everything["name"] = "all"
     (folder / "all.yaml").write_text(json.dumps(everything))  # JSON is YAML
@@ -50,6 +52,14 @@ def build_datasets(folder: Path) -> None:
         exports={"nanoset": {}},
     )
     build_dataset(check_config(ordered, where="consumers"), workers=1)
+    olmo = configuration(
+        folder,
+        name="olmo",
+        tokenizer={"name": tokenizer, "file": tokenizer, "bos": "<|begin|>"},
+        framing={"bos": True},
+        exports={"olmo": {"file_tokens": 20_000, "names": "open_instruct", "offsets": True}},
+    )
+    build_dataset(check_config(olmo, where="consumers"), workers=1)
     write_mixtures(folder)
 
 
@@ -108,7 +118,9 @@ def write_in_order(folder: Path) -> None:
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trained.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    wanted = trainers.BpeTrainer(vocab_size=600, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet)
+    wanted = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<|endoftext|>", "<|begin|>"], initial_alphabet=alphabet
+    )
     trained.train_from_iterator(texts, wanted)
     path = folder / "tokenizer" / "tokenizer.json"
     trained.save(str(path))

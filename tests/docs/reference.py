@@ -37,6 +37,7 @@ The files of a delivered dataset and between steps, in the words of the modules 
 FILES_OF_FORMATS = {
     "Megatron": "export/megatron.py",
     "Nanoset": "export/nanoset.py",
+    "OLMo-core": "export/olmo.py",
     "WebDataset": "export/webdataset.py",
     "WebDataset: the tar": "export/tar.py",
     "What lies beside the exports": "export/companions.py",

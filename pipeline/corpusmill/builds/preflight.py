@@ -99,7 +99,7 @@ def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
     exports = config.exports
     bos_settings = {
         "packing.bos": config.packing.bos and exports.webdataset is not None,
-        "framing.bos": config.framing.bos and (exports.megatron or exports.nanoset) is not None,
+        "framing.bos": config.framing.bos and any(FORMATS[name].framed for name in exports.formats()),
     }
     if any(bos_settings.values()) and tokenizer.bos_id is None:
         raise TokenizerError(

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from corpusmill.builds.chain import STEP_OF
 from corpusmill.builds.graph import GRAPH
-from corpusmill.config import DatasetConfig, check_config
+from corpusmill.config import FORMATS, DatasetConfig, check_config
 from corpusmill.engine.build import Build
 from corpusmill.engine.estimates import HeldRow
 from corpusmill.engine.stage import kind_of
 from corpusmill.errors import ConfigError
+from corpusmill.export.stages.layout import unit_formats
 from corpusmill.report.figures import bytes_text
 from corpusmill.shuffle.stages.scatter import KINDS
 from corpusmill.storage import is_local
@@ -33,7 +34,7 @@ Moments = list[tuple[int, int]]
 TEXT, TOKENS, RECORDS = 1.0, 0.85, 0.85
 ANCHORS, EXCHANGED = 35, 85
 KEYS = 0.17  # 16 bytes for each of 19 keys of a document of 1,800 bytes
-EXPORTS = {"webdataset": 0.36, "numpy": TOKENS, "megatron": TOKENS, "nanoset": TOKENS}
+EXPORTS = {**dict.fromkeys(FORMATS, TOKENS), "webdataset": 0.36}
 TOKENS_OF_A_BYTE = TOKENS / 4
 DELIVERED = {"export", "writeback", "manifest"}
 
@@ -130,7 +131,7 @@ def usually_held(
     near = config.near_duplicates
     kinds = sorted({KINDS[name] for name in formats}, reverse=True)  # in the order of shuffle/stages/scatter.py
     records = RECORDS * (config.shuffle.order == "random")
-    linked = {"nanoset"} if "megatron" in formats else set()  # one file of tokens with two names
+    linked = {name for together in unit_formats(config.exports).values() for name in together[1:]}
     shares = [
         Held("index", TEXT),
         Held("filter", TEXT if config.steps_before("index") or config.decisions else 0.0),

@@ -226,10 +226,14 @@ class DatasetConfig(Section):
     @model_validator(mode="after")
     def _empty_documents_have_a_place(self) -> DatasetConfig:
         kept = self.framing.empty_documents
-        if kept == "boundary" and (self.exports.nanoset or self.exports.numpy):
+        if kept == "boundary" and set(self.exports.formats()) - {"webdataset", "megatron"}:
             raise InvalidValueError(
                 "config.empty_documents_boundary: framing.empty_documents: only megatron can hold a document without"
                 " tokens as a boundary"
+            )
+        if self.exports.olmo and not self.framing.eod:
+            raise InvalidValueError(
+                "config.olmo_without_eod: framing.eod: readers of olmo find documents by the EOD at their ends"
             )
         if self.selection.leaves_out() and (kept != "skip" or self.packing.empty_documents == "keep"):
             raise InvalidValueError(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ByteSize, Field, model_validator
 
 from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Section
 from corpusmill.errors import InvalidValueError
-
-FORMATS = ("webdataset", "numpy", "megatron", "nanoset")
 
 
 class ShuffleConfig(Section):
@@ -29,8 +27,20 @@ class ShuffleConfig(Section):
         return self
 
 
-class WebDatasetConfig(Section):
+class FormatSection(Section):
+    """A format's settings. `holds`: the records in its files; `readers` and `files`, for people."""
+
+    holds: ClassVar[Literal["documents", "contexts"]] = "documents"
+    readers: ClassVar[str]
+    files: ClassVar[str]
+
+
+class WebDatasetConfig(FormatSection):
     """Tars of fixed-length contexts and a manifest (open_lm, DCLM)."""
+
+    holds = "contexts"
+    readers = "open_lm and webdataset"
+    files = "tars of contexts, for open_lm and webdataset"
 
     context_tokens: Annotated[int, Field(ge=2, le=LARGEST_COUNT, strict=True)] = 2049
     contexts_per_shard: Count = 8192
@@ -43,10 +53,13 @@ more than 2^31 - 4096 bytes, and the header counts tokens in an int32.
 """
 
 
-class NumpyConfig(Section):
+class NumpyConfig(FormatSection):
     """Token streams split into test and train: .npy shards (Jaxformer, build-nanogpt), one .bin each (nanoGPT), or .bin
     shards behind a header (llm.c, modded-nanogpt; NeMo AutoModel).
     """
+
+    readers = "Jaxformer and nanoGPT loaders"
+    files = ".npy shards of tokens, for Jaxformer and nanoGPT"
 
     tokens_per_shard: Count = 100_000_000
     layout: Literal["npy", "bin", "llmc", "automodel"] = "npy"
@@ -100,18 +113,49 @@ class NumpyConfig(Section):
         return self.test_share if self.test_shards is None else self.test_shards
 
 
-class MegatronConfig(Section):
+class MegatronConfig(FormatSection):
     """Indexed datasets: .bin and .idx (Megatron-LM, NeMo, GPT-NeoX)."""
+
+    readers = "Megatron-LM, NeMo and GPT-NeoX"
+    files = ".bin and .idx, for Megatron-LM, NeMo, GPT-NeoX"
 
     part_bytes: Bytes = ByteSize(10 * 10**9)
 
 
-class NanosetConfig(Section):
+class NanosetConfig(FormatSection):
     """datatrove .ds files (nanotron)."""
+
+    readers = "nanotron and datatrove"
+    files = ".ds, for nanotron and datatrove"
 
     file_bytes: Bytes = ByteSize(10 * 10**9)
     loss: bool = False
     sequence_tokens: Count = 2048
+
+
+class OlmoConfig(FormatSection):
+    """Raw ids in .npy files without a header, and their documents in .csv.gz (OLMo-core, MaxText).
+
+    Without `file_tokens` files are cut where the parts of Megatron or Nanoset are, and share their tokens; else after
+    536,870,912 tokens.
+    """
+
+    readers = "OLMo-core and MaxText"
+    files = "raw ids and .csv.gz, for OLMo-core"
+
+    file_tokens: Annotated[int, Field(ge=1, lt=1 << 32, strict=True)] | None = None
+    names: Literal["dolma", "open_instruct"] = "dolma"
+    offsets: bool = False
+
+
+SECTIONS: dict[str, type[FormatSection]] = {
+    "webdataset": WebDatasetConfig,
+    "numpy": NumpyConfig,
+    "megatron": MegatronConfig,
+    "nanoset": NanosetConfig,
+    "olmo": OlmoConfig,
+}
+FORMATS = tuple(SECTIONS)
 
 
 class ExportsConfig(Section):
@@ -121,6 +165,8 @@ class ExportsConfig(Section):
     numpy: NumpyConfig | None = None
     megatron: MegatronConfig | None = None
     nanoset: NanosetConfig | None = None
+    # Left out of dumps where it is not asked for: fingerprints of datasets from before the format stay.
+    olmo: Annotated[OlmoConfig | None, Field(exclude_if=lambda value: value is None)] = None
     sample_documents: Count | None = None
 
     @model_validator(mode="before")

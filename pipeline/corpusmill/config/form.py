@@ -22,6 +22,7 @@ import yaml
 from pydantic import ByteSize
 
 from corpusmill.config import LEAST_MINIMUM_BYTES, DatasetConfig, DestinationConfig, check_config
+from corpusmill.config.exports import SECTIONS
 from corpusmill.config.schedule import NAME_PATTERN
 from corpusmill.config.values import Section
 from corpusmill.config.yaml_text import read_yaml
@@ -86,12 +87,6 @@ VOCABULARY = _words(
 )
 SEED = _words(pattern=r"^\d{1,20}$", expected="a whole number of at most 20 digits")  # browsers round those above 2**53
 YAML = _words(format="multiline", pattern=rf"^(?![\s\S]*{CREDENTIALS})", expected=WITHOUT_CREDENTIALS)
-READERS = {
-    "webdataset": "open_lm and webdataset",
-    "numpy": "Jaxformer and nanoGPT loaders",
-    "megatron": "Megatron-LM, NeMo and GPT-NeoX",
-    "nanoset": "nanotron and datatrove",
-}
 FIELDS = (
     FormField("name", ("name",), NAME, "Names folders and file prefixes."),
     FormField("source_paths", ("source", "paths"), PLACES, "One per line: folders, files, globs, s3://, gs://, hf://."),
@@ -103,7 +98,7 @@ FIELDS = (
     ),
     FormField("tokenizer_name", ("tokenizer", "name"), VOCABULARY, "An encoding, a vocabulary's file, or a hub id."),
     FormField("seed", ("shuffle", "seed"), SEED, "The same seed gives the same order on every machine."),
-    *(FormField(f"export_{name}", ("exports", name), SWITCH, f"For {of}.") for name, of in READERS.items()),
+    *(FormField(f"export_{name}", ("exports", name), SWITCH, f"For {of.readers}.") for name, of in SECTIONS.items()),
     FormField(
         "destinations", ("destinations",), PLACES, f"One per line: outputs, s3://web{ENDPOINT_MARK}http://minio:9000."
     ),

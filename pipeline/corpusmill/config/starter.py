@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from corpusmill.config.exports import SECTIONS
 from corpusmill.config.reading import EXAMPLE
 
 # Keys of the example that name a file or a digest of your own.
@@ -25,6 +26,7 @@ PRINTED_AS_COMMENTS = (
 COMMENT_COLUMN = 32
 HEAD = "# All keys: corpusmill config example"
 
+<<<<<<< HEAD
 FORMAT_READERS = {
     "webdataset": "tars of contexts, for open_lm and webdataset",
     "numpy": ".npy shards of tokens, for Jaxformer and nanoGPT",
@@ -39,6 +41,8 @@ PRESETS: dict[str, Exports] = {
 }
 """Who reads the dataset -> section `exports`."""
 
+=======
+>>>>>>> 4bd4f7a4 (olmo exports: raw ids and csv.gz for OLMo-core, whose token files are Megatron's or Nanoset's where cut alike)
 
 def starter(
     *,
@@ -79,6 +83,7 @@ def starter(
         (f"tokenizer: {{name: {_value(tokenizer)}}}", "an encoding, a .tiktoken or tokenizer.json file, or a hub id"),
         (f"shuffle: {{seed: {seed}}}", "the same seed produces the same order on every machine"),
         ("exports:", "a format is written if its key is present"),
+<<<<<<< HEAD
         *(
             (f"  {format}:{' ' + _flow(settings) if settings else ''}", FORMAT_READERS[format])
             for format, settings in exports.items()
@@ -88,6 +93,11 @@ def starter(
             f"a folder, s3:// or gs://; the dataset is {destination}/{name}/latest",
         ),
         (f"work_folder: {_value(work_folder)}", "intermediate files and receipts; later builds reuse them"),
+=======
+        *((f"  {name}:", SECTIONS[name].files) for name in formats),
+        ("destinations: [{path: outputs}]", f"a folder, s3:// or gs://; the dataset is outputs/{name}/latest"),
+        ("work_folder: work", "intermediate files and receipts; later builds reuse them"),
+>>>>>>> 4bd4f7a4 (olmo exports: raw ids and csv.gz for OLMo-core, whose token files are Megatron's or Nanoset's where cut alike)
     ]
     commented = [f"{text:<{COMMENT_COLUMN}}  # {comment}" if comment else text for text, comment in lines]
     return "\n".join([HEAD, *commented]) + "\n"

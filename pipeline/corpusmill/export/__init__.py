@@ -1,4 +1,4 @@
-r"""Exports: four training formats, each with a writer, a reader, and a verifier that trusts neither.
+r"""Exports: the training formats, each with a writer, a reader, and a verifier that trusts neither.
 
 In: documents as batches `(tokens, ends)` (bare uint16 or uint32 ids, cumulative uint64 ends; tokens/token_shard.py), or
 contexts as 2-D arrays (records x tokens). Out: files under their final names, and counts. The files here know no stage,
@@ -13,6 +13,9 @@ stages/ has the stage.
                        <stem>.ds.index       4 7                         ends in tokens, u64
                        <stem>.ds.metadata    gpt2|2 \n 7 \n 7.00 T
                        <stem>.ds.loss        1 1 1 1 1 1 1           optional; 0 = not trained on
+
+    olmo.py            <stem>.npy           a a a # b b #               the same bytes, in spite of the name no .npy
+                       <stem>.csv.gz        0,4,00003-000000017,00003,18    a line a document: start, end, origin
 
     numpy_shards.py    test/test_0000.npy    \x93NUMPY header, 128 B | # a a a # b b #  cut every N tokens,
                        train/train_0000.npy  \x93NUMPY header, 128 B | b b ...          # = EOT before every document

@@ -76,6 +76,17 @@ def whole_files(folder: Path) -> Iterator[Path]:
             shutil.rmtree(inner)
 
 
+def hard_link(path: Path, source: Path) -> None:
+    """Give the bytes of `source` the name `path`, too; a file system without hard links gets a copy."""
+    try:
+        path.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        with whole_file(path) as data, source.open("rb") as opened:
+            shutil.copyfileobj(opened, data, BUFFER_BYTES)
+
+
 @contextmanager
 def _locked(path: Path, *, folder: bool = False) -> Iterator[int]:
     """Open a file or folder, made if missing, and lock it; TransientError if another run holds it."""

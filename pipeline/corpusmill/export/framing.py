@@ -20,8 +20,9 @@ Also the checks and counts that every writer shares.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +180,30 @@ def frame(
     _refuse_too_long(lengths, owners, first_document)
     stream = _placed(tokens, lengths, framing, dtype, opens, closes)
     return Framed(stream, lengths, sequences, int(stream.size) - tokens.size, int(empty.size))
+
+
+def write_framed(
+    data: BinaryIO,
+    batches: Iterable[Batch | SequenceBatch],
+    framing: Framing,
+    counts: dict[str, int],
+    dtype: np.dtype[Any],
+    vocabulary_size: int,
+    written: Callable[[Words], None],
+) -> Iterator[Framed]:
+    """Write the tokens of all batches to `data`, the token file of every format of whole documents.
+
+    Yields each batch as it was written, then adds it to `counts`; `written` is given the token sums of its documents.
+    Raises as `frame` does.
+    """
+    read = 0
+    for batch in batches:
+        framed = frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size, first_document=read)
+        read += batch[-1].size
+        data.write(framed.tokens.data)
+        written(framed.token_sums(framing))
+        yield framed
+        framed.add_to(counts)
 
 
 def _owners(sequences: int, document_ends: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -49,7 +49,7 @@ from corpusmill.export.checks import (
     scan_special_tokens,
 )
 from corpusmill.export.files import BUFFER_BYTES, fault, file_bytes, mapped, whole_file
-from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame, ignore_sums, no_counts
+from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, ignore_sums, no_counts, write_framed
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:
@@ -101,16 +101,10 @@ def write_part(
     with whole_file(folder / f"{prefix}.idx") as index, tempfile.TemporaryFile(dir=folder) as boundaries:
         with whole_file(folder / f"{prefix}.bin") as data:
             index.seek(HEADER.size)
-            read = 0
-            for batch in batches:
-                framed = frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size, first_document=read)
-                read += (batch[2] if len(batch) == 3 else batch[1]).size
-                data.write(framed.tokens.data)
-                written(framed.token_sums(framing))
+            for framed in write_framed(data, batches, framing, counts, dtype, vocabulary_size, written):
                 index.write(framed.lengths.astype("<i4").data)
                 boundaries.write((np.cumsum(framed.sequences) + counts["sequences"]).astype("<i8").data)
                 counts["sequences"] += framed.lengths.size
-                framed.add_to(counts)
         if counts["sequences"]:
             boundaries.seek(0)
             index_bytes = finish_index(index, counts["sequences"], boundaries, counts["documents"], dtype)

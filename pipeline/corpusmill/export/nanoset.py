@@ -16,8 +16,6 @@ megatron.py: 0.6 to 1.4 GB of tokens a second written, 5 GB verified, one core, 
 
 from __future__ import annotations
 
-import errno
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +34,8 @@ from corpusmill.export.checks import (
     scan_ids,
     scan_special_tokens,
 )
-from corpusmill.export.files import BUFFER_BYTES, fault, file_bytes, mapped, whole_file
-from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame, ignore_sums, no_counts
+from corpusmill.export.files import fault, file_bytes, hard_link, mapped, whole_file
+from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, ignore_sums, no_counts, write_framed
 from corpusmill.export.megatron import MegatronPart
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
@@ -88,17 +86,10 @@ def write_file(
         whole_file(index_path(path)) as index,
         whole_file(path) as data,
     ):
-        read = 0
-        for batch in batches:
-            framed = frame(
-                batch, framing, dtype=np.dtype(f"<u{width}"), vocabulary_size=vocabulary_size, first_document=read
-            )
-            read += (batch[2] if len(batch) == 3 else batch[1]).size
+        dtype = np.dtype(f"<u{width}")
+        for framed in write_framed(data, batches, framing, counts, dtype, vocabulary_size, written):
             written_tokens = counts["tokens"] + counts["special_tokens"]
-            data.write(framed.tokens.data)
-            written(framed.token_sums(framing))
             index.write((np.cumsum(framed.document_lengths) + written_tokens).astype("<u8").data)
-            framed.add_to(counts)
         if counts["documents"]:
             total_tokens = counts["tokens"] + counts["special_tokens"]
             text = metadata_text(tokenizer_name, width, total_tokens)
@@ -155,13 +146,7 @@ def link_file(
     if not len(part):
         return no_counts()
     path = folder / f"{stem}.ds"
-    try:
-        path.hardlink_to(part.data_path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
-            raise
-        with whole_file(path) as data, part.data_path.open("rb") as source:
-            shutil.copyfileobj(source, data, BUFFER_BYTES)
+    hard_link(path, part.data_path)
     with whole_file(metadata_path(path)) as metadata, whole_file(index_path(path)) as index:
         position = 0
         for first in range(0, len(part), BLOCK_DOCUMENTS):

@@ -299,6 +299,8 @@ def _code(kind: str, first: str, content: dict[str, Any]) -> str:
     return {
         "megatron": f'megatron.core.datasets.indexed_dataset.IndexedDataset("{first.removesuffix(".bin")}")',
         "nanoset": f'datatrove.utils.dataset.DatatroveFolderDataset("nanoset", seq_len=2048, token_size={width})',
+        "olmo": 'olmo_core.data.NumpyFSLDatasetConfig.glob("olmo/*.npy", sequence_length=2048, tokenizer=..., '
+        f'dtype="uint{8 * width}")',
         "numpy": f'numpy.load("{first}", mmap_mode="r")'
         if first.endswith(".npy")
         else f'numpy.memmap("{first}", "{content["vocabulary"]["dtype"]}", "r"{begin})',

@@ -32,6 +32,7 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "llmc": {"numpy": {"layout": "llmc", "tokens_per_shard": 3000}},
     "automodel": {"numpy": {"layout": "automodel", "tokens_per_shard": 3000}},
     "megatron": {"megatron": {"part_bytes": "16KiB"}},
+    "olmo": {"olmo": {"file_tokens": 4000, "offsets": True}},
     "nanoset": {"nanoset": {"file_bytes": "16KiB", "loss": True}},
 }
 """A format's layout -> the section `exports` that writes several small files of it."""

@@ -65,7 +65,7 @@ class Settings(Identity, frozen=True, kw_only=True):
     """What a unit writes: for each format number, name and slices of its outputs (see Output), and the ids in them.
 
     `framing` of whole documents, unless it is the default; `loss`: Nanoset files say which tokens are trained on;
-    `layout`: of shards of the stream behind a header.
+    `layout`: of shards of the stream behind a header; `offsets`: OLMo-core's files have a third beside them.
     """
 
     outputs: dict[str, list[tuple[int, str, list[CellSlice]]]]
@@ -73,6 +73,7 @@ class Settings(Identity, frozen=True, kw_only=True):
     framing: dict[str, Any] | UnsetType = UNSET
     loss: bool | UnsetType = UNSET
     layout: str | UnsetType = UNSET
+    offsets: bool | UnsetType = UNSET
     libraries: dict[str, str]
 
     def framing_of_documents(self) -> Framing:
@@ -113,11 +114,15 @@ class Format(ABC):
     """A training format.
 
     `name`: of its section in the configuration, and of its folder; `stream`: its positions are tokens of the stream
-    with an EOT before each document, else they are records; `libraries`: those whose versions can change its bytes.
+    with an EOT before each document, else they are records; `framed`: these are documents with special tokens;
+    `data_suffix`: what the file with the tokens of an output adds to its name; `libraries`: those whose versions can
+    change its bytes.
     """
 
     name: ClassVar[str]
     stream: ClassVar[bool] = False
+    framed: ClassVar[bool] = False
+    data_suffix: ClassVar[str] = ""
     libraries: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -134,6 +139,20 @@ class Format(ABC):
     def doubt(self, _exports: ExportsConfig, _tokens: int) -> str:
         """What will not be as asked in a dataset of about so many tokens; "" if nothing."""
         return ""
+
+    def shared_bytes(self, _exports: ExportsConfig) -> int | None:
+        """The size at which files of whole documents are cut: those cut at one size have the same tokens. None: the
+        format shares none.
+        """
+        return None
+
+    def link(self, _tokens: Path, _cells: Cells, _output: Output, _folder: Path, _settings: Settings) -> dict[str, int]:
+        """As `write`, but the token file is a hard link of another format's, which has the same records."""
+        raise NotImplementedError
+
+    def stated(self, _exports: ExportsConfig, _framing: dict[str, Any]) -> dict[str, Any]:
+        """What `dataset.json` states of its files that their names do not say."""
+        return {}
 
     def suffixes(self, _exports: ExportsConfig) -> tuple[str, ...]:
         """What its files add to the name of their output, a suffix each."""

@@ -3,8 +3,8 @@
     megatron/<dataset>_<number>_<key>_document.bin and .idx                (export/megatron.py has the bytes)
     nanoset/00000_<number>_doc_shuffled.ds and those beside it             (export/nanoset.py has the bytes)
 
-Where Megatron parts and Nanoset files are cut at the same size, they hold the same bytes: the tokens are written once,
-and get a second name.
+Where files of formats here and of OLMo-core (olmo.py) are cut at the same size, they hold the same bytes: the tokens
+are written once, and get a second name.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ KIND = "documents"
 class DocumentFormat(Format):
     """A format whose records are whole documents, in files of about a size."""
 
+    framed = True
+
     def plan(self, build: Build, total: int) -> tuple[list[str], list[int]]:
         """Contiguous runs of documents, in as many parts as the part size requires.
 
@@ -55,6 +57,9 @@ class DocumentFormat(Format):
         if build.config.framing.empty_documents == "boundary":
             bounds = _without_empty_parts(build, bounds)
         return [self.file_name(build, number) for number in range(len(bounds) - 1)], bounds
+
+    def stated(self, _exports: ExportsConfig, framing: dict[str, Any]) -> dict[str, Any]:
+        return {"framing": framing}
 
     @abstractmethod
     def file_name(self, build: Build, number: int) -> str:
@@ -160,6 +165,7 @@ class Megatron(DocumentFormat):
     """See export/megatron.py."""
 
     name = "megatron"
+    data_suffix = ".bin"
 
     def file_name(self, build: Build, number: int) -> str:
         """{prefix}_{json key}_document, as Megatron's own tool has it."""
@@ -169,6 +175,9 @@ class Megatron(DocumentFormat):
     def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
         assert exports.megatron is not None
         return int(exports.megatron.part_bytes)
+
+    def shared_bytes(self, exports: ExportsConfig) -> int | None:
+        return self.output_bytes(exports, 0)
 
     def suffixes(self, _exports: ExportsConfig) -> tuple[str, ...]:
         return (".bin", ".idx")
@@ -211,6 +220,7 @@ class Nanoset(DocumentFormat):
     """See export/nanoset.py."""
 
     name = "nanoset"
+    data_suffix = ".ds"
     libraries = ("humanize",)
 
     def file_name(self, build: Build, number: int) -> str:
@@ -220,6 +230,9 @@ class Nanoset(DocumentFormat):
     def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
         assert exports.nanoset is not None
         return int(exports.nanoset.file_bytes)
+
+    def shared_bytes(self, exports: ExportsConfig) -> int | None:
+        return self.output_bytes(exports, 0)
 
     def suffixes(self, exports: ExportsConfig) -> tuple[str, ...]:
         loss = (".ds.loss",) if exports.nanoset and exports.nanoset.loss else ()
@@ -241,9 +254,9 @@ class Nanoset(DocumentFormat):
         )
         return self._with_loss(settings, folder, output, counted(written))
 
-    def link(self, part: Path, output: Output, folder: Path, settings: Settings) -> dict[str, int]:
-        """As `write`, of the tokens of a Megatron part of the same documents."""
-        opened = megatron.open_part(part)
+    def link(self, tokens: Path, _cells: Cells, output: Output, folder: Path, settings: Settings) -> dict[str, int]:
+        """`tokens` is the `.bin` of a Megatron part."""
+        opened = megatron.open_part(tokens.with_suffix(""))
         name, special = settings.vocabulary.name, settings.framing_of_documents().special_tokens
         written = nanoset.link_file(folder, output.name, opened, tokenizer_name=name, special_tokens=special)
         return self._with_loss(settings, folder, output, counted(written))

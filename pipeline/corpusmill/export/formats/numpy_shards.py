@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.config.exports import HEADED
 from corpusmill.export.formats.base import BATCH_TOKENS, Cells, Format, Output, Readable, Settings, Wanted
 from corpusmill.kernels import advance
 from corpusmill.lazy import lazily
@@ -73,6 +74,11 @@ class NumpyShards(Format):
         if wanted.layout == "bin":
             return ""
         return numpy_shards.split_doubt(tokens, wanted.tokens_per_shard, wanted.held_out(), wanted.split_names()[0])
+
+    def stated(self, exports: ExportsConfig, _framing: dict[str, Any]) -> dict[str, Any]:
+        assert exports.numpy is not None
+        layout = exports.numpy.layout
+        return {"layout": layout} if layout in HEADED else {}
 
     def verify(self, config: DatasetConfig, path: Path, positions: int, ids: Vocabulary) -> dict[str, int]:
         assert config.exports.numpy is not None

@@ -1,8 +1,7 @@
 """Export: writes the shuffled records into the files that training programs read.
 
-Units are such as `numpy-00000`: format and group of files. Where Megatron parts and Nanoset files are cut at the same
-size they hold the same bytes: units such as `documents-00000` write the tokens once and hard-link them under the second
-name.
+Units are such as `numpy-00000`: format and group of files. Where files of whole documents are cut at the same size they
+hold the same bytes: units such as `documents-00000` write the tokens once and hard-link them under the other names.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from corpusmill.engine.stage import Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Work
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.base import Output, Settings, WrittenContent
-from corpusmill.export.formats.documents import Nanoset
 from corpusmill.export.stages import layout
 from corpusmill.kernels import advance
 from corpusmill.lazy import lazily
@@ -62,7 +60,8 @@ def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
 
 def _identity(build: Build, unit: str) -> Settings:
     wanted, nanoset, numpy = _outputs(build, unit), build.config.exports.nanoset, build.config.exports.numpy
-    framed = wanted.keys() & {"megatron", "nanoset"} and build.config.framing != FramingConfig()
+    framed = build.config.framing != FramingConfig() and any(FORMATS[name].framed for name in wanted)
+    olmo = build.config.exports.olmo
     return Settings(
         outputs={
             name: [
@@ -74,6 +73,7 @@ def _identity(build: Build, unit: str) -> Settings:
         vocabulary=vocabulary(build),
         framing=build.config.framing.model_dump() if framed else UNSET,
         layout=numpy.layout if "numpy" in wanted and numpy and numpy.layout in HEADED else UNSET,
+        offsets=True if "olmo" in wanted and olmo and olmo.offsets else UNSET,
         loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
         libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
     )
@@ -82,22 +82,21 @@ def _identity(build: Build, unit: str) -> Settings:
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
     cells = {split_unit(step.unit)[1]: step for step in inputs.every("cells")}
     files: list[dict[str, Any]] = []
-    parts: list[Path] = []
+    first: list[Path] = []  # the token files of the first format, which the others share
     advance.begin(_input_size(settings.outputs))
     for name, outputs in settings.outputs.items():
         for place, output in enumerate(Output(*output) for output in outputs):
             path = folder / name / output.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if parts and name == "nanoset":  # the megatron parts of the same documents were written before
-                written = Nanoset().link(parts[place], output, folder / name, settings)
+            if name != next(iter(settings.outputs)):
+                written = FORMATS[name].link(first[place], cells, output, folder / name, settings)
                 content = {key: files[place][key] for key in CONTENT}
             else:
                 tally = WrittenContent([] if FORMATS[name].stream else output.slices)
                 written = FORMATS[name].write(cells, output, folder / name, settings, tally)
                 content = tally.to_json()
             files.append({"name": f"{name}/{output.name}", **written, **content})
-            if name == "megatron":
-                parts.append(path)
+            first.append(path.with_name(path.name + FORMATS[name].data_suffix))
     counts: Counter[str] = Counter()
     for file in files:
         counts.update({key: count for key, count in file.items() if isinstance(count, int)})
@@ -107,8 +106,8 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
 
 def _input_size(wanted: dict[str, list[Any]]) -> int:
     """What the outputs take from cells, in records, or of a stream in tokens; what is linked takes nothing."""
-    read = [name for name in wanted if name != "nanoset" or "megatron" not in wanted]
-    return sum(last - first for name in read for output in wanted[name] for _, first, last in Output(*output).slices)
+    written = next(iter(wanted.values()))
+    return sum(last - first for output in written for _, first, last in Output(*output).slices)
 
 
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 UNIT_BYTES = 16 << 20  # bytes of ids that a step exports at least: smaller steps would be mostly overhead
-SHARED = "documents"  # name of the units that write megatron and nanoset together
+SHARED = "documents"  # name of the units that write tokens once for several formats
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,9 @@ def cell_slices(build: Build, format_name: str, first: int, last: int) -> list[C
 def unit_formats(exports: ExportsConfig) -> dict[str, tuple[str, ...]]:
     """Prefix of export units' names -> the formats that each unit writes."""
     formats = exports.formats()
-    if not shares_tokens(exports):
-        return {name: (name,) for name in formats}
-    shared = ("megatron", "nanoset")
-    return {**{name: (name,) for name in formats if name not in shared}, SHARED: shared}
-
-
-def shares_tokens(exports: ExportsConfig) -> bool:
-    """Whether a `.bin` and a `.ds` hold the same bytes: both are exported, cut at the same size."""
-    megatron, nanoset = exports.megatron, exports.nanoset
-    return megatron is not None and nanoset is not None and megatron.part_bytes == nanoset.file_bytes
+    sizes = [size for name in formats if (size := FORMATS[name].shared_bytes(exports)) is not None]
+    shared = tuple(name for name in formats if sizes.count(FORMATS[name].shared_bytes(exports) or 0) > 1)
+    return {name: (name,) for name in formats if name not in shared} | ({SHARED: shared} if shared else {})
 
 
 def unit_of(build: Build, format_name: str, output: OutputPlan) -> str:

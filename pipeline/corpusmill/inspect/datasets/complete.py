@@ -19,9 +19,9 @@ from typing import Any
 from corpusmill.errors import ConfigError, VerificationError
 from corpusmill.upload.stages.description import DATASET, described
 
-BESIDE = ("", ".bin", ".idx", ".index", ".metadata", ".loss")
+BESIDE = ("", ".bin", ".idx", ".npy", ".index", ".metadata", ".loss", ".csv.gz")
 """Endings of the files that a Megatron prefix, or a `.ds` file, stands for."""
-INDEXES = (".idx", ".ds.index")
+INDEXES = (".idx", ".ds.index", ".csv.gz")
 
 
 def require_complete(inputs: Iterable[Path], endings: tuple[str, ...] = ("",)) -> None:

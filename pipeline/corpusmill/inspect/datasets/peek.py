@@ -36,14 +36,14 @@ class Peek:
 def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | None = None) -> Peek:
     """Read record `record` of an output file and decode it with the tokenizer that its dataset, or `config`, names.
 
-    A record is a document of a `.bin` or `.ds`, a context of a `.tar`; a `.npy`, or a `.bin` without its `.idx`, is one
-    stream, of which `record` is the first token shown. Without `config`, ids have no text if the vocabulary cannot be
-    loaded by the name that the dataset states. SourceError for another kind of file or one outside a finished dataset,
-    PermanentError for a record that is not there, VerificationError for a damaged file or index, TokenizerError for a
-    `config` with another tokenizer than the dataset's.
+    A record is a document of a `.bin`, a `.ds` or a `.npy` beside its `.csv.gz`, a context of a `.tar`; another `.npy`,
+    or a `.bin` without its `.idx`, is one stream, of which `record` is the first token shown. Without `config`, ids
+    have no text if the vocabulary cannot be loaded by the name that the dataset states. SourceError for another kind of
+    file or one outside a finished dataset, PermanentError for a record that is not there, VerificationError for a
+    damaged file or index, TokenizerError for a `config` with another tokenizer than the dataset's.
     """
     dataset = dataset_above(path, config)
-    require_complete([path.with_suffix("") if path.suffix in {".bin", ".idx"} else path])
+    require_complete([path.with_suffix("") if path.suffix in {".bin", ".idx", ".npy"} else path])
     records, ids = _read(path, record, dataset.vocabulary["dtype"])
     shown = ids[:tokens]
     try:
@@ -58,13 +58,12 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
 def _read(path: Path, record: int, dtype: str) -> tuple[int, NDArray[Any]]:
     """How many records there are, or of a stream tokens; the record's ids."""
     opened = open_records(path, dtype)
-    is_stream = opened.tokens is not None and path.suffix != ".ds" and not path.with_suffix(".idx").exists()
-    count = len(opened.record(0)) if is_stream else opened.records
+    count = len(opened.record(0)) if opened.is_stream else opened.records
     if record >= count:
         raise PermanentError(
             "record.unknown: no such record", where=path, expected=f"0 to {count - 1:,}", got=f"record {record:,}"
         )
-    return count, opened.record(0)[record:] if is_stream else opened.record(record)
+    return count, opened.record(0)[record:] if opened.is_stream else opened.record(record)
 
 
 def render_peek(peek: Peek) -> str:

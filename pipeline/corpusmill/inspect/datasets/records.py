@@ -1,7 +1,7 @@
 """Records of finished datasets by number: `open_dataset(folder)["megatron"][17]`.
 
     dataset["megatron"]          documents with their special tokens     dataset["webdataset"]     contexts
-    dataset["nanoset"]           the same                                dataset["numpy/train"]    shards of the stream
+    dataset["nanoset"], ["olmo"] the same                                dataset["numpy/train"]    shards of the stream
     dataset["numpy/train"].windows(1025)      the same stream, cut every 1,025 tokens
 
 Invariants: numbers count the records of an export's files in the order of the files' names, which is the shuffled
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError, SourceError, VerificationError
+from corpusmill.export import olmo
 from corpusmill.export.files import mapped
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
@@ -149,7 +150,7 @@ class Export(Records):
             raise ConfigError(
                 "dataset.windows_of_contexts: contexts are no stream to cut",
                 where=self._files[file]["name"],
-                expected="megatron, nanoset or numpy",
+                expected="megatron, nanoset, olmo or numpy",
             )
         return tokens
 
@@ -161,7 +162,7 @@ class Export(Records):
         if place not in self._opened:
             path, stated = self._dataset.folder / self._files[place]["name"], self._files[place].get("records")
             name = self._files[place]["name"]
-            for companion in (name, *(name.removesuffix(".bin") + ending for ending in BESIDE)):
+            for companion in (name, *(name.removesuffix(".bin").removesuffix(".npy") + ending for ending in BESIDE)):
                 if companion in self._all:
                     require_file(self._dataset.folder, self._all[companion])
             opened = open_records(path, self._dataset.vocabulary["dtype"])
@@ -212,12 +213,14 @@ class Windows(Records):
 class OpenedFile(NamedTuple):
     """How many records a file of an export has, a function that reads one, and its tokens, unless it is a tar.
 
-    A record is a document of a `.bin` or `.ds`, a context of a `.tar`, all of a `.npy` or of a `.bin` without `.idx`.
+    A record is a document of a `.bin`, a `.ds` or a `.npy` beside its `.csv.gz`, a context of a `.tar`, all of another
+    `.npy` or of a `.bin` without `.idx`.
     """
 
     records: int
     record: Callable[[int], NDArray[Any]]
     tokens: NDArray[Any] | None
+    is_stream: bool = False
 
 
 def open_records(path: Path, dtype: str) -> OpenedFile:
@@ -228,9 +231,12 @@ def open_records(path: Path, dtype: str) -> OpenedFile:
     if path.suffix == ".tar":
         return _open_tar(path)
     width = np.dtype(dtype).newbyteorder("<")
+    if path.suffix == ".npy" and olmo.beside(path, ".csv.gz").exists():
+        raw = olmo.open_file(path, width)
+        return OpenedFile(len(raw), raw.document, raw.tokens)
     if path.suffix == ".npy" or (path.suffix == ".bin" and not path.with_suffix(".idx").exists()):
         stream = open_shard(path, width)
-        return OpenedFile(1, lambda _: stream, stream)
+        return OpenedFile(1, lambda _: stream, stream, is_stream=True)
     if path.suffix in {".bin", ".idx"}:
         part = open_part(path.with_suffix(""))
         return OpenedFile(part.documents, part.document, part.tokens)

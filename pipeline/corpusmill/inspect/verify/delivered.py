@@ -53,7 +53,9 @@ NEXT = (
     "corpusmill repair restores one destination from another; corpusmill upload resends what differs if the work "
     "folder still has it; else build again: the same version has the same bytes"
 )
-PART = re.compile(r"\.(bin|idx|ds|ds\.index|ds\.metadata|ds\.loss)$")  # files of one output differ in it
+PART = re.compile(
+    r"\.(bin|idx|ds|ds\.index|ds\.metadata|ds\.loss|npy|csv\.gz|offsets)$"
+)  # files of one output differ in it
 
 
 Card = dict[str, bytes]

@@ -270,12 +270,7 @@ def check_card(build: Build, content: dict[str, Any], folder: Path) -> list[Find
 
 def _totals(exported: list[Receipt], name: str, config: DatasetConfig) -> dict[str, Any]:
     totals = format_totals(exported, name)
-    numpy = config.exports.numpy
-    stated: dict[str, Any] = {}
-    if name in {"megatron", "nanoset"}:
-        stated = {"framing": config.framing.model_dump()}
-    elif name == "numpy" and numpy and numpy.layout in {"llmc", "automodel"}:
-        stated = {"layout": numpy.layout}
+    stated = FORMATS[name].stated(config.exports, config.framing.model_dump())
     return {**{key: totals[key] for key in ("records", "slots", "outputs") if key in totals}, **stated}
 
 

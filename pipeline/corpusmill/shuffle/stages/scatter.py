@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
+from corpusmill.config.exports import SECTIONS
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Stage, StepName
 from corpusmill.engine.work import Identity, Inputs, Resources, Work
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.ledger.balance import Terms
     from corpusmill.tokens.records import Packing
 
-KINDS = {"webdataset": "contexts", "numpy": "documents", "megatron": "documents", "nanoset": "documents"}
+KINDS = {name: section.holds for name, section in SECTIONS.items()}
 
 
 def kinds(build: Build) -> list[str]:

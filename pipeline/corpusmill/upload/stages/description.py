@@ -17,6 +17,7 @@ from typing import Any
 from corpusmill.config import dataset_folder, named_version, version_folder
 from corpusmill.engine.ledger import Receipt
 from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.export.formats import FORMATS
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.storage import is_hub, open_store
@@ -93,7 +94,7 @@ def held_by_file(exported: Iterable[Receipt]) -> dict[str, dict[str, Any]]:
 
 def _token_file(output: str) -> str:
     """The file that holds the tokens of an output of several files, `<format>/<name>`."""
-    return output + {"megatron": ".bin", "nanoset": ".ds"}.get(output.partition("/")[0], "")
+    return output + FORMATS[output.partition("/")[0]].data_suffix
 
 
 def format_totals(exported: list[Receipt], name: str) -> dict[str, int]:

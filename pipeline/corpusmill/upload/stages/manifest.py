@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from corpusmill.config import CardConfig, ExportsConfig
-from corpusmill.config.exports import HEADED
 from corpusmill.decontamination.stages.decontaminate import HITS
 from corpusmill.engine.ledger import Outcome, Receipt, versions_of
 from corpusmill.engine.ledger.lock import LOCK_NAME
 from corpusmill.engine.stage import Recount, Shown, Stage, StepName, every, whole
 from corpusmill.engine.work import Input, Inputs, Resources, Work
 from corpusmill.errors import BalanceError
+from corpusmill.export.formats import FORMATS
 from corpusmill.export.stages import layout
 from corpusmill.fingerprint import file_digest
 from corpusmill.lazy import lazily
@@ -325,11 +325,7 @@ def _format(exported: list[Receipt], settings: Settings, name: str) -> dict[str,
     out where their names do not say it."""
     totals = format_totals(exported, name)
     stated: dict[str, Any] = {key: totals[key] for key in ("records", "slots", "outputs") if key in totals}
-    if name in {"megatron", "nanoset"}:
-        stated["framing"] = settings.framing
-    if name == "numpy" and settings.exports["numpy"]["layout"] in HEADED:
-        stated["layout"] = settings.exports["numpy"]["layout"]
-    return stated
+    return stated | FORMATS[name].stated(settings.configured_exports(), settings.framing)
 
 
 def _recount(_build: Build, _unit: str, folder: Path) -> Recount:

@@ -15,6 +15,7 @@ from corpusmill.engine.estimates import last_estimate
 from corpusmill.engine.ledger import Check
 from corpusmill.engine.rounds import steps_of
 from corpusmill.engine.runs import begun_at, why_latest_stays
+from corpusmill.export.formats import FORMATS
 from corpusmill.export.nanoset import windows_of
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.kernels.content import add_up
@@ -214,7 +215,7 @@ def _export(build: Build, name: str) -> ExportSummary:
 
 def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequence_tokens: int | None) -> OutputFile:
     """One file; records and tokens are stated for the file that holds them (.bin, .ds, .npy, .tar)."""
-    stem = name.removesuffix(".bin").removesuffix(".ds")
+    stem = name.removesuffix(FORMATS[name.partition("/")[0]].data_suffix)
     held = holds.get(name) or holds.get(stem, {})
     windows, dropped_tokens = None, None
     if sequence_tokens is not None and "slots" in held:
