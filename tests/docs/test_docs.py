@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from corpusmill.builds.chain import STEPS
 from corpusmill.cli import app
-from corpusmill.config import EXAMPLE, DatasetConfig, check_config, load_config, parse_config, work_of
+from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
 from tests.commands.reference import each_command, names_of
 from tests.docs import sizing
@@ -161,7 +161,7 @@ def test_example_marks_every_key_with_a_default_as_optional() -> None:
             if not marked and not field.is_required():
                 unmarked.add(".".join(at))
             assert not marked or not field.is_required(), at
-    assert unmarked == {"exports.webdataset", "exports.numpy", "exports.megatron", "exports.nanoset"}
+    assert unmarked == {f"exports.{name}" for name in FORMATS}
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)

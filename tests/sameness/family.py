@@ -46,6 +46,7 @@ COMPARED_ELSEWHERE = {
     "card": "tests/system/test_card.py: with a dataset that states nothing",
     "steps": "tests/system/test_steps.py: with builds of sources that they had already decided about",
     "dedup.against": "tests/system/test_against.py: with builds of the references' files and the dataset's",
+    "exports.olmo": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
 }
 CHOICES_COMPARED_ELSEWHERE = {
