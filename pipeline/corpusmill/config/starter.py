@@ -26,13 +26,6 @@ PRINTED_AS_COMMENTS = (
 COMMENT_COLUMN = 32
 HEAD = "# All keys: corpusmill config example"
 
-<<<<<<< HEAD
-FORMAT_READERS = {
-    "webdataset": "tars of contexts, for open_lm and webdataset",
-    "numpy": ".npy shards of tokens, for Jaxformer and nanoGPT",
-    "megatron": ".bin and .idx, for Megatron-LM, NeMo, GPT-NeoX",
-    "nanoset": ".ds, for nanotron and datatrove",
-}
 Exports = Mapping[str, Mapping[str, Any]]
 PRESETS: dict[str, Exports] = {
     "llm.c": {"numpy": {"layout": "llmc"}},
@@ -41,8 +34,6 @@ PRESETS: dict[str, Exports] = {
 }
 """Who reads the dataset -> section `exports`."""
 
-=======
->>>>>>> 4bd4f7a4 (olmo exports: raw ids and csv.gz for OLMo-core, whose token files are Megatron's or Nanoset's where cut alike)
 
 def starter(
     *,
@@ -83,9 +74,8 @@ def starter(
         (f"tokenizer: {{name: {_value(tokenizer)}}}", "an encoding, a .tiktoken or tokenizer.json file, or a hub id"),
         (f"shuffle: {{seed: {seed}}}", "the same seed produces the same order on every machine"),
         ("exports:", "a format is written if its key is present"),
-<<<<<<< HEAD
         *(
-            (f"  {format}:{' ' + _flow(settings) if settings else ''}", FORMAT_READERS[format])
+            (f"  {format}:{' ' + _flow(settings) if settings else ''}", SECTIONS[format].files)
             for format, settings in exports.items()
         ),
         (
@@ -93,11 +83,6 @@ def starter(
             f"a folder, s3:// or gs://; the dataset is {destination}/{name}/latest",
         ),
         (f"work_folder: {_value(work_folder)}", "intermediate files and receipts; later builds reuse them"),
-=======
-        *((f"  {name}:", SECTIONS[name].files) for name in formats),
-        ("destinations: [{path: outputs}]", f"a folder, s3:// or gs://; the dataset is outputs/{name}/latest"),
-        ("work_folder: work", "intermediate files and receipts; later builds reuse them"),
->>>>>>> 4bd4f7a4 (olmo exports: raw ids and csv.gz for OLMo-core, whose token files are Megatron's or Nanoset's where cut alike)
     ]
     commented = [f"{text:<{COMMENT_COLUMN}}  # {comment}" if comment else text for text, comment in lines]
     return "\n".join([HEAD, *commented]) + "\n"
