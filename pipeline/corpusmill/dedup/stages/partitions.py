@@ -8,7 +8,8 @@ that occurred earlier, and the strings that repeat most (step 6).
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -40,6 +41,7 @@ with lazily:
 
 
 if TYPE_CHECKING:
+    from corpusmill.documents.text_shard import TextShard
     from corpusmill.engine.build import Build
 
 
@@ -274,6 +276,23 @@ def _match_run(inputs: Inputs, settings: MatchSettings, folder: Path, resources:
     return Outcome(counts={**counts, "windows": matches.windows, "ranges": sum(map(len, matches.ranges))})
 
 
+@contextmanager
+def text_opened(build: Build, step: StepName) -> Iterator[tuple[TextShard, Callable[[int, int], None]]]:
+    """A step's text shard of which little is read; call the function for each span of its text before it is read."""
+    blocks, outputs = build.blocks(*step), build.receipt(*step).outputs
+    with ExitStack() as files:
+        files.enter_context(blocks.opened(output.name for output in outputs if output.name != text_shard.TEXT_FILE))
+        # A text shard is opened by its separators.
+        for place in (0, int(np.fromfile(blocks.folder / text_shard.OFFSET_FILE, "<u8")[-1])):
+            files.enter_context(blocks.open(text_shard.TEXT_FILE, place, place + EXCERPT_BYTES))
+
+        def need(first: int, last: int) -> None:
+            # It stays here: it is open above.
+            blocks.open(text_shard.TEXT_FILE, first, last).close()
+
+        yield text_shard.open_text_shard(blocks.folder), need
+
+
 def repeated_strings(build: Build) -> list[dict[str, Any]]:
     """The strings of the dataset that each partition repeats most: how often, where they are first in it (file, line
     from 1), their beginning.
@@ -287,17 +306,9 @@ def repeated_strings(build: Build) -> list[dict[str, Any]]:
     excerpt_bytes = min(build.config.dedup.window_bytes, EXCERPT_BYTES)
     strings = []
     for shard, of_shard in groupby(sorted(rows, key=itemgetter(1)), itemgetter(1)):
-        step = text_step(build, shards[shard])
-        blocks, outputs = build.blocks(*step), build.receipt(*step).outputs
-        with ExitStack() as files:
-            files.enter_context(blocks.opened(output.name for output in outputs if output.name != text_shard.TEXT_FILE))
-            # A text shard is opened by its separators.
-            for place in (0, int(np.fromfile(blocks.folder / text_shard.OFFSET_FILE, "<u8")[-1])):
-                files.enter_context(blocks.open(text_shard.TEXT_FILE, place, place + EXCERPT_BYTES))
-            text = text_shard.open_text_shard(blocks.folder)
+        with text_opened(build, text_step(build, shards[shard])) as (text, need):
             for count, _, position in of_shard:
-                # It stays here: it is open above.
-                blocks.open(text_shard.TEXT_FILE, position, position + EXCERPT_BYTES).close()
+                need(position, position + EXCERPT_BYTES)
                 document = int(np.searchsorted(text.offsets, np.uint64(position), side="right")) - 1
                 source, line = text.source_of(document)
                 file, before = file_of_part(build, int(shards[shard]), source)

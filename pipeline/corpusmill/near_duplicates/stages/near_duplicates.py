@@ -105,7 +105,9 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     details: dict[str, Any] = {}
     if settings.removes:
         counts, details = _write_without(text, inputs.unit, left_out, folder)
+    sizes = np.diff(text.bounds(0, text.documents))[left_out] - np.uint64(1)
     counts |= {"documents_in": text.documents, "documents_left_out": len(left_out), "bytes_read": len(text.text)}
+    counts |= {"text_bytes_left_out": int(sizes.sum())}
     return Outcome(counts=counts, details=details)
 
 
@@ -147,7 +149,6 @@ def _write_without(
     kept = text_shard.open_text_shard(folder)
     stays, kept_bounds = np.delete(np.arange(text.documents), left_out), kept.bounds(0, kept.documents)
     counts = {
-        "text_bytes_left_out": int((np.diff(bounds)[left_out] - np.uint64(1)).sum()),
         "documents_out": kept.documents,
         "text_bytes_out": kept.text_bytes,
     }

@@ -24,6 +24,7 @@ with lazily:
     from corpusmill.engine import recounting, sections
     from corpusmill.near_duplicates import decide as deciding
     from corpusmill.near_duplicates import groups, signatures, similarity
+    from corpusmill.report import histograms
 
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ ABOUT, ABOUT_ENDS = "leaders.jsonl", "leader_ends"
 BYTES_PER_ROW = 80  # of a partition in memory: the rows, their documents, and the order of both
 LEAST_PARTITIONS, MOST_PARTITIONS = 4, 4096
 EXAMPLES = 5  # of pairs, for an error
-SIMILARITIES = 20  # steps of the histogram between the threshold and 1
 
 
 def wanted(config: DatasetConfig) -> bool:
@@ -329,19 +329,14 @@ def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resourc
         "groups": len(groups_of),
         "bytes_read": 24 * inputs.total("compared", "matches"),
     }
-    steps = np.histogram(similarities, SIMILARITIES, (min(settings.similarity, 1 - 1e-9), 1.0))[0]
+    percents = Counter(np.floor(100 * similarities + 1e-9).astype(np.int64).tolist())
     details = {
         "sources": [[there[entry], left_out[entry]] for entry in left_out],
         "examples": least.tolist(),
-        "similarities": steps.tolist(),
-        "group_documents": _powers(groups_of),
+        "by_similarity": {str(percent): count for percent, count in sorted(percents.items())},
+        "groups": histograms.power_histogram(groups_of + np.uint32(1)).model_dump(),
     }
     return Outcome(counts=counts, details=details)
-
-
-def _powers(copies: NDArray[np.uint32]) -> list[int]:
-    """How many kept documents stand for 2, 3 to 4, 5 to 8 ... documents, themselves included."""
-    return np.bincount(np.frexp(copies.astype(np.float64))[1].astype(np.int64) - 1).tolist() if len(copies) else []
 
 
 def _checks_decide(build: Build, _unit: str, receipt: Receipt) -> list[Check]:

@@ -19,6 +19,7 @@ from corpusmill.export.formats import FORMATS
 from corpusmill.export.nanoset import windows_of
 from corpusmill.fingerprint import FOLDER_DIGITS
 from corpusmill.kernels.content import add_up
+from corpusmill.near_duplicates.stages.shown import near_duplicates
 from corpusmill.report.content import (
     LengthSummary,
     MixingTable,
@@ -83,6 +84,7 @@ def summarize(build: Build) -> BuildSummary:
         titles={name: step.title for name, step in steps.items()},
         filtered=filter_summary(build),
         contamination=contamination(build),
+        near_duplicates=near_duplicates(build),
         duplicates=duplicates(build),
         lengths=_lengths(build),
         packing=_packing(build),

@@ -1,0 +1,90 @@
+"""What the report shows of near-duplicates, whether they were removed or not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from corpusmill.dedup.stages.partitions import text_opened
+from corpusmill.lazy import lazily
+from corpusmill.near_duplicates.stages.near_duplicates import shares_of
+from corpusmill.near_duplicates.stages.rounds import UNIT, recall_of, settings_of, text_step
+from corpusmill.sources.parts import places_of
+from corpusmill.sources.stages.index import compared_stage, text_total
+
+with lazily:
+    import numpy as np
+
+    from corpusmill.engine import sections as engine_sections
+    from corpusmill.near_duplicates import decide, examples, groups
+    from corpusmill.near_duplicates.similarity import MATCH
+    from corpusmill.report import content
+
+if TYPE_CHECKING:
+    from corpusmill.engine.build import Build
+    from corpusmill.report.content import NearDuplicatePair, NearDuplicateSummary
+
+
+def near_duplicates(build: Build) -> NearDuplicateSummary | None:
+    """What was found, for the report; None where a configuration does not ask for it."""
+    if build.config.near_duplicates is None:
+        return None
+    near, decided = settings_of(build), build.receipt("decide", UNIT)
+    signed = build.receipt("sign", build.units("sign")[0]).settings
+    return content.NearDuplicateSummary(
+        action=near.action,
+        similarity=near.similarity,
+        words=near.words,
+        within=near.within,
+        recall=recall_of(signed, near.similarity),
+        documents=decided.counts["documents"],
+        left_out=decided.counts["documents_left_out"],
+        text_bytes=text_total(build, "text_bytes_out", compared_stage),
+        text_bytes_left_out=build.total("near_duplicates", "text_bytes_left_out"),
+        by_source=tuple(
+            content.SourceLeftOut(path=path, documents=there, left_out=gone) for path, there, gone in shares_of(build)
+        ),
+        groups=decided.details["groups"],
+        by_similarity=decided.details["by_similarity"],
+        pairs=_pairs(build, near.similarity),
+    )
+
+
+def _pairs(build: Build, least: float) -> tuple[NearDuplicatePair, ...]:
+    """Some of the pairs, with a part of both texts."""
+    blocks = build.blocks("decide", UNIT)
+    sections = engine_sections.Sections(blocks.folder, blocks.open)
+    found = [decide.read_left_out(sections, int(shard))[0] for shard in build.units("near_duplicates")]
+    rows = np.concatenate([np.empty(0, MATCH), *found])
+    shards = np.repeat(np.arange(len(found)), [*map(len, found)])
+    shown = examples.shown_pairs(rows["similarity"], rows["earlier"], least)
+    numbers = [(int(groups.numbered(int(shards[at]), rows["document"][at])), int(rows["earlier"][at])) for at in shown]
+    abouts = _abouts(build, {number for pair in numbers for number in pair})
+    pairs = []
+    for at, (document, kept) in zip(shown, numbers, strict=True):
+        pieces = examples.marked(abouts[document][0], abouts[kept][0])
+        sides = [
+            content.DocumentExcerpt(source_file=file, line=line, id=name, pieces=of_side)
+            for (_, file, line, name), of_side in zip((abouts[document], abouts[kept]), pieces, strict=True)
+        ]
+        pairs.append(
+            content.NearDuplicatePair(similarity=float(rows["similarity"][at]), left_out=sides[0], kept=sides[1])
+        )
+    return tuple(pairs)
+
+
+def _abouts(build: Build, numbers: set[int]) -> dict[int, tuple[bytes, str, int, str]]:
+    """{number of a document: its text, file, line from 1, id}."""
+    of_shards: dict[str, list[int]] = defaultdict(list)
+    for number in sorted(numbers):
+        of_shards[f"{number >> 32:05d}"].append(number)
+    abouts = {}
+    for shard, own in of_shards.items():
+        with text_opened(build, text_step(build, shard)) as (text, need):
+            place, ids = places_of(build, shard, text), text.document_ids()
+            for number in own:
+                ordinal = number & 0xFFFFFFFF
+                need(*text.bounds(ordinal, 1).tolist())
+                file, line = place(ordinal)
+                abouts[number] = text.document_bytes(ordinal), file, line + 1, ids[ordinal]
+    return abouts
