@@ -317,13 +317,59 @@ def test_paths_mean_what_they_mean_elsewhere(tmp_path: Path) -> None:
     assert names(f"{tmp_path}/*.json") == ["d.json"]
 
 
-def test_column_missing_in_one_file_of_many_names_that_file(tmp_path: Path) -> None:
-    for number in range(20):
-        column = "body" if number == 13 else "text"
-        (tmp_path / f"{number:02d}.parquet").write_bytes(parquet_bytes(random.Random(0), pa.table({column: ["a"]})))
-    with raises("parquet.no_text_column", "13.parquet", "body"):
+@pytest.mark.parametrize("write", [parquet_bytes, arrow_bytes])
+def test_column_missing_in_one_file_of_a_hundred_names_that_file(write: Any, tmp_path: Path) -> None:
+    ending = "parquet" if write is parquet_bytes else "arrow"
+    for number in range(100):
+        column = "body" if number == 73 else "text"
+        (tmp_path / f"{number:02d}.{ending}").write_bytes(write(random.Random(0), pa.table({column: ["a"]})))
+    with raises("parquet.no_text_column", f"73.{ending}", "body") as caught:
         for file in each_file([str(tmp_path)]):
             list(file.documents("text"))
+    assert dict(caught.value.details)["next"]
+
+
+PLAIN = b'{"text": "one"}\n{"text": "two"}\n'
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_marks_and_line_ends_of_other_systems_change_no_document(suffix: str, tmp_path: Path) -> None:
+    for data in (b"\xef\xbb\xbf" + PLAIN, PLAIN.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf\r\n" + PLAIN, PLAIN[:-1]):
+        assert read(tmp_path, f"a.jsonl{suffix}", COMPRESSORS[suffix](data)) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf16_is_named_within_every_compression(suffix: str, encoding: str, tmp_path: Path) -> None:
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    with raises("source.other_kind", f"a.jsonl{suffix}", "UTF-16", "iconv"):
+        read(tmp_path, f"a.jsonl{suffix}", COMPRESSORS[suffix]((mark + PLAIN.decode()).encode(encoding)))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_nan_is_one_malformed_line_of_every_compression(suffix: str, tmp_path: Path) -> None:
+    data = PLAIN + b'{"text": "three", "score": NaN}\n'
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(COMPRESSORS[suffix](data))
+    (batch,) = (batch for file in each_file([str(tmp_path)]) for batch in file.documents("text"))
+    assert [(str(bad.reason), bad.line_number) for bad in batch.rejections] == [("broken_json", 2)]
+    assert batch.texts() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("kind", ["", *KINDS])
+def test_file_of_no_bytes_has_no_documents_or_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+    name, _ = whole(kind)
+    if kind in COMPRESSORS:
+        assert read(tmp_path, name, b"") == []
+        return
+    with pytest.raises((SourceError, CorruptDataError)) as caught:
+        read(tmp_path, name, b"")
+    assert name in str(caught.value)
+    assert dict(caught.value.details)["next"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_file_without_lines_of_every_compression_has_no_documents(suffix: str, tmp_path: Path) -> None:
+    assert read(tmp_path, f"a.jsonl{suffix}", COMPRESSORS[suffix](b"")) == []
 
 
 def test_key_with_a_dot_wins_where_it_exists(tmp_path: Path) -> None:
@@ -366,6 +412,37 @@ def test_values_that_python_cannot_have_are_written_as_far_as_they_can_be(kind: 
         assert list(reading.read_rows(io.BytesIO(data), name)) == [{"text": "one", "value": expected}]
         batch = next(reading.read_documents(io.BytesIO(data), name, text_field="text", id_field="value"))
         assert batch.texts() == [b"one"]
+
+
+@pytest.mark.parametrize("value", [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary_view()])
+def test_dictionary_of_any_text_is_read_and_written_as_it_is(value: Any, tmp_path: Path) -> None:
+    kind = pa.dictionary(pa.int16(), value)
+    texts = [b"one", b"", b"two", b"one"] * 20
+    column = columns.text_array(texts, kind)
+    assert column.type == kind
+    assert read(tmp_path, "a.arrow", arrow_of(column)) == texts
+    missing = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.int16()), pa.array(["a", None]).cast(value))
+    assert columns.utf8_values(missing) == [b"a", None, None]
+
+
+@pytest.mark.parametrize("kind", [pa.date64(), pa.time32("s"), pa.time64("us")])
+def test_dates_and_times_outside_a_day_refuse_no_file(kind: Any, tmp_path: Path) -> None:
+    width = pa.int32() if kind.bit_width == 32 else pa.int64()
+    table = pa.table({"text": ["one", "two"], "at": pa.array([1, 1 << 30], width).view(kind)})
+    data = arrow_bytes(random.Random(0), table)
+    assert len(read_lines(tmp_path, "a.arrow", data).splitlines()) == 2
+    named = {"text_field": "text", "id_field": "at", "fields": ["at"]}
+    batches = list(reading.read_documents(io.BytesIO(data), "a.arrow", **named))
+    assert [text for batch in batches for text in batch.texts()] == [b"one", b"two"]
+
+
+def test_texts_that_become_null_as_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = pa.array([b"one", b"\xff two", None, b"\xff"]).view(pa.string())
+    read_lines(tmp_path, "a.arrow", arrow_of(texts))
+    assert [record.getMessage() for record in caplog.records] == ["a.arrow: 2 texts are not UTF-8: they become null"]
+    caplog.clear()
+    read_lines(tmp_path, "a.arrow", arrow_of(pa.array(["one", None])))
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("write", [parquet_of, arrow_of])

@@ -1,9 +1,9 @@
 """Columns of tables as documents: a row takes the place of a line (pyarrow).
 
-Text is string, large_string, string_view, binary, large_binary, binary_view, or a dictionary of any of these but the
-views. An id may be of any type: text is kept as it is, other values become JSON. A name with dots reaches into structs,
-and a column whose own name has the dots wins (field_names.py). A row whose text is null or not UTF-8 is rejected,
-like a malformed line.
+Text is string, large_string, string_view, binary, large_binary, binary_view, or a dictionary of any of these. An id may
+be of any type: text is kept as it is, other values become JSON. A name with dots reaches into structs, and a column
+whose own name has the dots wins (field_names.py). A row whose text is null or not UTF-8 is rejected, like a malformed
+line.
 """
 
 from __future__ import annotations
@@ -109,19 +109,23 @@ def text_place(schema: pa.Schema, name: str, text_field: str, *, lists: bool = F
 
 
 def require_valid(column: Any) -> None:
-    """ArrowInvalid if offsets or indices point outside their buffers. Texts may be invalid UTF-8, row by row."""
+    """ArrowInvalid if offsets or indices point outside their buffers. Texts may be invalid UTF-8, row by row, and times
+    may lie outside a day.
+    """
     kind = _unchecked(column.type)
     (column if kind == column.type else column.view(kind)).validate(full=True)
 
 
 @lru_cache
 def _unchecked(kind: Any) -> Any:
-    """A type of the same layout that has bytes in place of strings."""
+    """A type of the same layout that has bytes in place of strings, and integers in place of dates and times."""
     made = kind
     if isinstance(kind, pa.BaseExtensionType):
         made = _unchecked(kind.storage_type)
     elif any(of_kind(kind) for of_kind in _STRINGS):
         made = _bytes_of(kind) if not pa.types.is_string_view(kind) else pa.binary_view()
+    elif pa.types.is_date64(kind) or pa.types.is_time(kind):
+        made = pa.int32() if kind.bit_width == 32 else pa.int64()
     elif pa.types.is_dictionary(kind):
         made = pa.dictionary(kind.index_type, _unchecked(kind.value_type), ordered=kind.ordered)
     elif pa.types.is_struct(kind):
@@ -190,7 +194,7 @@ def _text_bytes(column: Any) -> Any:
         return known[column.indices.cast(pa.int64()).fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
     if not count:
         return np.zeros(0, np.int64)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+    if _is_view(kind):
         views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset : 4 * (column.offset + count) : 4]
         return np.where(column.is_valid().to_numpy(zero_copy_only=False), views, 0).astype(np.int64)
     return pc.binary_length(column.view(_unchecked(kind))).fill_null(0).to_numpy().astype(np.int64)
@@ -252,6 +256,9 @@ def _replaced(column: Any, place: tuple[str, ...], values: Any) -> Any:
 def utf8_values(column: Any) -> list[bytes | None]:
     """A text column's values as raw bytes, valid UTF-8 or not; None for null."""
     if isinstance(column.type, pa.DictionaryType):
+        if _is_view(column.type.value_type):  # which pyarrow cannot take
+            scalars = (None if number is None else column.dictionary[number] for number in column.indices.to_pylist())
+            return [scalar.as_buffer().to_pybytes() if scalar and scalar.is_valid else None for scalar in scalars]
         column = column.dictionary_decode()
     values: list[bytes | None] = column.cast(_bytes_of(column.type)).to_pylist()
     return values
@@ -267,8 +274,17 @@ def _bytes_of(kind: Any) -> Any:
 def text_array(values: list[bytes], kind: Any) -> Any:
     """Texts as an array of the type of a text column."""
     value = value_type(kind)
-    array = pa.array(values, _bytes_of(value)).cast(value)
-    return array.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else array
+    array = pa.array(values, _bytes_of(value))
+    if not pa.types.is_dictionary(kind):
+        return array.cast(value)
+    encoded = array.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(
+        encoded.indices.cast(kind.index_type), encoded.dictionary.cast(value), ordered=kind.ordered
+    )
+
+
+def _is_view(kind: Any) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
 def id_values(column: Any) -> list[bytes]:
@@ -359,6 +375,12 @@ def rows_as_lines(batches: Iterable[Any], places: dict[str, tuple[str, ...]] | N
     """The JSON lines of the rows of record batches, a piece for each batch: all columns, or the fields at `places`."""
     for batch in batches:
         yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows_of(batch, places))
+
+
+def undecodable(batch: Any) -> int:
+    """How many values of the columns of strings are not UTF-8."""
+    strings = [column for column in batch.columns if any(of_kind(value_type(column.type)) for of_kind in _STRINGS)]
+    return sum(sum(value is None for value in listed(column)) - column.null_count for column in strings)
 
 
 class Rows:

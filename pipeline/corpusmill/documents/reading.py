@@ -7,6 +7,7 @@ Arrow IPC files and streams       arrow.py                     read forwards
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ with lazily:
     from corpusmill.documents.batch import DocumentBatch
 
 NARROW_ROWS = 1 << 14  # that are decoded at once, of a few columns of short values
+
+log = logging.getLogger(__name__)
 
 Reader = Literal["lines", "parquet", "arrow"]
 
@@ -127,8 +130,13 @@ class _Table:
             return {name: place for name, place in found.items() if place}
 
     def lines(self, places: dict[str, tuple[str, ...]] | None) -> Iterator[bytes]:
+        lost = 0
         with self._readable():
-            yield from columns.rows_as_lines(self._batches(places), places)
+            for batch in self._batches(places):
+                lost += columns.undecodable(batch) if places is None else 0
+                yield from columns.rows_as_lines([batch], places)
+        if lost:
+            log.warning("%s: %d texts are not UTF-8: they become null", self._name, lost)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         with self._readable():

@@ -202,3 +202,13 @@ def test_shuffle_damaged_manifest_is_refused(source, tmp_path) -> None:
     (source / "manifest.jsonl").write_text('{"shard": "shard_0000')
     with raises("reshuffle.manifest_not_readable"):
         reshuffled(tmp_path, source)
+
+
+@pytest.mark.parametrize(("made", "kind"), [("folder", "the folder"), ("link", "the link"), ("other", "the file")])
+def test_member_that_is_no_sample_is_named_for_what_it_is(made: str, kind: str, tmp_path: Path) -> None:
+    member = tarfile.TarInfo(f"a/{made}")
+    member.type = {"folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE, "other": tarfile.REGTYPE}[made]
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.addfile(member)
+    with raises("reshuffle.not_a_sample", "a.tar", f"{kind} a/{made}", "tar -cf NEW.tar"):
+        reshuffle([tmp_path / "a.tar"], tmp_path / "out", seed=1, memory_bytes=1 << 20, scratch=tmp_path / "scratch")

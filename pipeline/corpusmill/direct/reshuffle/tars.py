@@ -107,6 +107,14 @@ def _joined(samples: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint64]
     return np.frombuffer(b"".join(samples), np.uint8), np.array([len(sample) for sample in samples], np.uint64)
 
 
+def _kind(member: tarfile.TarInfo) -> str:
+    if member.isfile():
+        return "the file"
+    if member.isdir():
+        return "the folder"
+    return "the link" if member.issym() or member.islnk() else "the device"
+
+
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Names and bodies of a tar of any dialect; CorruptDataError for one that is truncated or holds other members.
 
@@ -121,8 +129,10 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                     raise CorruptDataError(
                         "reshuffle.not_a_sample: a tar has a member that is not a sample",
                         where=path,
-                        expected="*.json.gz",
-                        got=member.name,
+                        expected="files *.json.gz alone",
+                        got=f"{_kind(member)} {member.name}",
+                        next_step="extract the tar, and pack its samples alone: find FOLDER -name '*.json.gz' | sort |"
+                        " tar -cf NEW.tar -T -",
                     )
                 yield member.name, body.read()
             end = archive.offset

@@ -202,7 +202,7 @@ def read_texts(
         counts["bytes_read"] += batch.line_bytes
         for rejection in batch.rejections:
             counts[f"rejected_{rejection.reason.value}"] += 1
-            if len(examples) < EXAMPLES:
+            if len(examples) < EXAMPLES and rejection.reason is not documents_batch.RejectionReason.BLANK_LINE:
                 line, reason = rejection.line_number + 1, rejection.reason.value
                 examples.append({"source": copy.name, "line": line, "reason": reason})
         advance.note(batch.line_bytes, 0)
