@@ -41,7 +41,14 @@ def test_page_blocks_run_one_after_another_in_one_script(tmp_path: Path) -> None
     assert " tokens\n" in done.stdout
     assert "doc-" in done.stdout
     assert "news.jsonl" in done.stdout
+    assert re.match(r"\d+ documents, the first: \[[\d\s.]+\] \S", done.stdout)
     assert all(f"corpusmill.{name}(" in "".join(BLOCKS) for name in corpusmill.__all__ if name[0] != "_")
+
+
+def test_page_begins_with_five_lines_that_show_a_document() -> None:
+    assert len(BLOCKS[0].splitlines()) == 5
+    assert PAGE.read_text().split("```")[0].strip() == "# From Python"
+    assert "documents.text(0)" in BLOCKS[0]
 
 
 def test_plan_of_a_mapping_and_of_its_file_are_equal_and_reuse_what_was_built(root: Path) -> None:

@@ -16,6 +16,7 @@ from corpusmill.config.values import Section
 from tests.docs.errors import errors_page
 from tests.docs.example_help import help_by_key
 from tests.docs.kinds import kinds_page
+from tests.docs.trainers import table
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN_BY = "<!-- python -m tests.docs.reference writes this page -->\n"
@@ -31,8 +32,8 @@ always start at the current folder.
 In the tables, *required* means: if the section is present.
 """
 FORMATS = f"""{WRITTEN_BY}# Formats
-
-The files of a delivered dataset and between steps, in the words of the modules that write them.
+{table()}
+Below are the files of a delivered dataset and between steps, in the words of the modules that write them.
 """
 FILES_OF_FORMATS = {
     "Megatron": "export/megatron.py",

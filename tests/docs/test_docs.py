@@ -18,8 +18,9 @@ from corpusmill.builds.chain import STEPS
 from corpusmill.cli import app
 from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
+from corpusmill.export.formats import FORMATS
 from tests.commands.reference import each_command, names_of
-from tests.docs import sizing
+from tests.docs import sizing, trainers
 from tests.docs.example_help import comments_by_key
 from tests.docs.reference import PAGES, configuration_page, sections_below
 from tests.system.corpus import write_corpus
@@ -132,6 +133,19 @@ def test_commands_of_a_migration_page_run_one_after_another(page: str, tmp_path:
 
 def test_table_of_sizes_is_what_the_program_works_out() -> None:
     assert sizing.table() in (DOCS / "sizing.md").read_text(), "python -m tests.docs.sizing prints it"
+
+
+@pytest.mark.parametrize("row", trainers.ROWS, ids=lambda row: row.trainers)
+def test_exports_for_a_trainer_are_a_configuration_that_its_reader_takes(row: trainers.Row, caplog: Any) -> None:
+    """Of the stated vocabulary, without a refusal or a warning."""
+    config = check_config(yaml.safe_load(starter()) | {"exports": yaml.safe_load(row.exports)}, where=row.trainers)
+    for name in config.exports.formats():
+        FORMATS[name].refuse(config.exports, row.ids)
+    assert not caplog.text
+
+
+def test_exports_for_trainers_name_every_format() -> None:
+    assert {name for row in trainers.ROWS for name in yaml.safe_load(row.exports)} == set(FORMATS)
 
 
 def test_docs_show_configurations() -> None:

@@ -1,0 +1,79 @@
+"""What people train with, and what to write in `exports` for it: the table at the head of docs/formats.md."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """Trainers that read one form: the section `exports` as YAML in a line, the vocabulary of its tokenizer, a note."""
+
+    trainers: str
+    exports: str
+    ids: int
+    note: str
+
+
+ROWS = (
+    Row("Megatron-LM, NeMo, Megatron-Bridge", "{megatron: {}}", 100_277, "`--data-path`, a prefix a part"),
+    Row("GPT-NeoX", "{megatron: {}}", 50_277, "`data_path`, or `train_data_paths` for several parts"),
+    Row("MaxText", "{megatron: {}}", 100_277, "its `mmap` in file order, its `mmap_npy` in Megatron's"),
+    Row("nanotron, datatrove", "{nanoset: {}}", 100_277, "`dataset_folder`"),
+    Row("open_lm (DCLM)", "{webdataset: {context_tokens: 2049}}", 50_277, "`--dataset-manifest`; `seq_len` 2048"),
+    Row("Megatron-Energon", "{webdataset: {}}", 100_277, "after `energon prepare`, on a copy"),
+    Row(
+        "llm.c, dion, parameter-golf",
+        "{numpy: {layout: llmc, test_shards: 1, number_digits: 6, file_name: 'fineweb_{split}_{number}.bin'}}",
+        50_257,
+        "at most 65,536 ids: `tokenizer.name: gpt2`",
+    ),
+    Row(
+        "modded-nanogpt",
+        "{numpy: {layout: llmc, test_shards: 1, number_digits: 6, file_name: 'fineweb_{split}_{number}.bin'}}",
+        50_257,
+        "`tokenizer.name: gpt2`; two training files or more, documents of 256 tokens or more on average",
+    ),
+    Row(
+        "NeMo AutoModel",
+        "{numpy: {layout: automodel, file_name: '{split}_{number}.bin'}}",
+        100_277,
+        "`file_pattern`; two files or more for each rank's loader worker",
+    ),
+    Row("nanoGPT", "{numpy: {layout: bin}}", 50_257, "`tokenizer.name: gpt2`: its loader reads 2 bytes an id"),
+    Row(
+        "build-nanogpt",
+        "{numpy: {test_shards: 1, test_name: val, file_name: 'edufineweb_{split}_{number}.npy', number_digits: 6}}",
+        50_257,
+        "a folder of .npy shards",
+    ),
+    Row(
+        "Jaxformer",
+        "{numpy: {test_name: val, placeholders: true, checkpoints: true}}",
+        100_277,
+        "a bucket of .npy shards, `--continue` included",
+    ),
+    Row(
+        "a loop of your own in torch",
+        "{megatron: {}}",
+        100_277,
+        '`corpusmill.open_dataset(folder)["megatron"].torch()` ([From Python](python.md))',
+    ),
+)
+
+HEAD = """
+What you train with, and what to write in the configuration:
+
+| you train with | `exports` | what its loader takes |
+|---|---|---|
+"""
+TAIL = """
+The report of a build has the loader's lines with the paths of its files, and up to how many ranks read all of them.
+HF Trainer, TRL, Axolotl, torchtitan, nanochat and litgpt take text, or tokenize by themselves: with `dedup.writeback`,
+the default where duplicates are removed, the documents are delivered, too, and the dataset's card has the line for
+`datasets`.
+"""
+
+
+def table() -> str:
+    """The table, as markdown."""
+    return HEAD + "".join(f"| {row.trainers} | `{row.exports}` | {row.note} |\n" for row in ROWS) + TAIL
