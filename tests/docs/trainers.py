@@ -19,6 +19,7 @@ ROWS = (
     Row("GPT-NeoX", "{megatron: {}}", 50_277, "`data_path`, or `train_data_paths` for several parts"),
     Row("MaxText", "{megatron: {}}", 100_277, "its `mmap` in file order, its `mmap_npy` in Megatron's"),
     Row("nanotron, datatrove", "{nanoset: {}}", 100_277, "`dataset_folder`"),
+    Row("OLMo-core", "{olmo: {}}", 100_277, "`NumpyFSLDatasetConfig`; state its `dtype`"),
     Row("open_lm (DCLM)", "{webdataset: {context_tokens: 2049}}", 50_277, "`--dataset-manifest`; `seq_len` 2048"),
     Row("Megatron-Energon", "{webdataset: {}}", 100_277, "after `energon prepare`, on a copy"),
     Row(
