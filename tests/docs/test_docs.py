@@ -18,7 +18,7 @@ from corpusmill.builds.chain import STEPS
 from corpusmill.cli import app
 from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
-from corpusmill.export.formats import FORMATS
+from corpusmill.export import formats
 from tests.commands.reference import each_command, names_of
 from tests.docs import sizing, trainers
 from tests.docs.example_help import comments_by_key
@@ -140,7 +140,7 @@ def test_exports_for_a_trainer_are_a_configuration_that_its_reader_takes(row: tr
     """Of the stated vocabulary, without a refusal or a warning."""
     config = check_config(yaml.safe_load(starter()) | {"exports": yaml.safe_load(row.exports)}, where=row.trainers)
     for name in config.exports.formats():
-        FORMATS[name].refuse(config.exports, row.ids)
+        formats.FORMATS[name].refuse(config.exports, row.ids)
     assert not caplog.text
 
 
