@@ -252,6 +252,17 @@ def test_search_replaced_words_cost_themselves_alone() -> None:
     assert hit.words == sum(a == b for a, b in zip(words, changed, strict=True))
 
 
+def test_search_pieces_of_an_item_count_together_if_they_are_most_of_it() -> None:
+    """Another item of the same form has its first and last words; a half of this one is in one stretch."""
+    words, searcher = WORDS[:24], searcher_of(item(" ".join(WORDS[:24])))
+    sibling = [*words[:6], *FILLER.split(), *words[18:]]
+    half = [*FILLER.split(), *words[:12], *FILLER.split()]
+    scattered = [*words[:9], *FILLER.split(), *words[12:]]
+    assert search(searcher, " ".join(sibling)) == []
+    assert [hit.words for hit in search(searcher, " ".join(half))] == [12]
+    assert [hit.words for hit in search(searcher, " ".join(scattered))] == [21]
+
+
 def test_search_text_and_item_of_one_word_end_in_linear_time() -> None:
     searcher = searcher_of(item("spam " * 400), item(QUESTION, name="2"))
     begun = time.process_time()

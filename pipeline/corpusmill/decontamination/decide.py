@@ -4,6 +4,10 @@ From every seed in a window of the text, words are compared in both directions a
 `MOST_SKIPPED` differing words on either side if `SHORT_RUN` words agree after them. A word of the sequence counts once,
 with the weight of the rarest matching run of `seed_words` words (of SHORT_RUN, where no more agree) that holds it.
 
+Words that are compared from one seed are a stretch. A place is enough if one of its stretches is, or if all of them
+together are `APART` of the item: the pieces that an item shares with others of its form, such as a preamble and one of
+two scenes, are not the item, and half of an item is one stretch.
+
 The window begins at a seed and has 1.5 times as many words as the sequence, plus ten. Both the question alone and the
 question with its answer are looked at; an answer counts near words of its question, or if it covers `LONG_ANSWER`
 words by itself.
@@ -27,6 +31,7 @@ from corpusmill.kernels.compiled import inlined, kernel
 MOST_SKIPPED = 3
 ALONE, RAREST, SEED, SHORT = range(4)  # columns of weights
 LONG_ANSWER = 10
+APART = 0.75  # the least share of an item that counts if it is in several stretches
 
 
 @kernel
@@ -63,8 +68,8 @@ def _walk(
     words: Any, low: Any, high: Any, item: Any, stop: Any, t: Any, j: Any, step: Any, seed_words: Any,
     weights: Any, cover: Any,
 ) -> Any:  # fmt: skip
-    """Continue a run from the next words (t, j); returns the last word of the text that agreed."""
-    last = t - step
+    """Continue a run from the next words (t, j); returns the last words of the text and the sequence that agreed."""
+    last = t - step, j - step
     going = True
     while going:
         going = False
@@ -79,18 +84,21 @@ def _walk(
                         first = j if step > 0 else j - length + 1
                         _mark(cover, weights, first, first + length, seed_words)
                         t, j = t + step * length, j + step * length
-                        last = t - step
+                        last = t - step, j - step
     return last
 
 
 @kernel
 def cover_window(
     words: Any, low: Any, high: Any, item: Any, stop: Any, weights: Any, seed_words: Any, matches: Any, first: Any,
-    end: Any, window: Any, cover: Any,
+    end: Any, window: Any, cover: Any, one: Any, stretch: Any,
 ) -> Any:  # fmt: skip
-    """(first, one past the last word of the text) that the matches from `first` on cover in a window."""
-    cover[:stop] = 0
-    begin, behind = high, low
+    """(first, one past the last word of the text) that the matches from `first` on cover in a window.
+
+    `cover` becomes what all of them cover, `one` what the stretch that covers most does; `stretch` is scratch, zero.
+    """
+    cover[:stop], one[:stop] = 0, 0
+    begin, behind, most, most_first, most_end = high, low, np.float32(0), 0, 0
     for m in range(first, end):
         t, j = np.int64(matches[m, 2]), np.int64(matches[m, 3])
         if t + seed_words > np.int64(matches[first, 2]) + window:
@@ -99,11 +107,20 @@ def cover_window(
             continue
         right = _run_length(words, low, high, item, stop, t, j, 1)
         left = _run_length(words, low, high, item, stop, t - 1, j - 1, -1)
-        _mark(cover, weights, j - left, j + right, seed_words)
-        arguments = (seed_words, weights, cover)
-        last = _walk(words, low, high, item, stop, t + right, j + right, 1, *arguments)
-        earliest = _walk(words, low, high, item, stop, t - left - 1, j - left - 1, -1, *arguments)
+        _mark(stretch, weights, j - left, j + right, seed_words)
+        arguments = (seed_words, weights, stretch)
+        last, last_j = _walk(words, low, high, item, stop, t + right, j + right, 1, *arguments)
+        earliest, first_j = _walk(words, low, high, item, stop, t - left - 1, j - left - 1, -1, *arguments)
         begin, behind = min(begin, earliest), max(behind, last + 1)
+        covered = np.float32(0)
+        for k in range(first_j, last_j + 1):
+            covered += weights[k, ALONE] * stretch[k]
+            cover[k] = max(cover[k], stretch[k])
+        if covered > most:
+            one[most_first:most_end] = 0
+            most, most_first, most_end = covered, first_j, last_j + 1
+            one[most_first:most_end] = stretch[most_first:most_end]
+        stretch[first_j : last_j + 1] = 0
     return begin, behind
 
 
@@ -196,9 +213,8 @@ def decide(seeds: Seeds, words: Words, met: NDArray[np.int32], rules: NDArray[np
     hits = np.empty(len(met), HIT)
     longest = int(np.diff(seeds.bounds).max(initial=0))
     arrays = (seeds.words, seeds.weights, seeds.bounds, seeds.questions)
-    filled = _decide(
-        words.hashes, words.first, met, groups, *arrays, seeds.seed_words, rules, np.zeros(longest, np.float32), hits
-    )
+    covers = np.zeros((3, longest), np.float32)
+    filled = _decide(words.hashes, words.first, met, groups, *arrays, seeds.seed_words, rules, covers, hits)
     return hits[:filled]
 
 
@@ -238,24 +254,27 @@ def _amounts(cover: Any, weights: Any, stop: Any, measure: Any) -> Any:
 @kernel
 def _best_at(
     words: Any, low: Any, high: Any, item: Any, weights: Any, asked: Any, seed_words: Any, met: Any, first: Any,
-    end: Any, rules: Any, cover: Any,
+    end: Any, rules: Any, covers: Any,
 ) -> Any:  # fmt: skip
     """(share, words, first, end) of what the window from one match on covers, of the question or with the answer;
     a share of 0 if that is not enough."""
     best = (0.0, 0, low, low)
+    cover, one = covers[0], covers[1]
     for part in range(2):
         stop = asked if part == 0 else len(item)
         if stop == 0 or (part == 1 and stop == asked):
             continue
         begin, behind = cover_window(
-            words, low, high, item, stop, weights, seed_words, met, first, end, _window(stop), cover
+            words, low, high, item, stop, weights, seed_words, met, first, end, _window(stop), cover, one, covers[2]
         )
         of_question, of_answer = _covered(cover, 0, min(asked, stop)), _covered(cover, asked, stop)
         if of_question + of_answer < LEAST_WORDS or (of_question == 0 and of_answer < LONG_ANSWER):
             continue
         for measure in (WEIGHED, COUNTED):
             evidence, share = _amounts(cover, weights, stop, measure)
-            if _enough(measure, evidence, share, rules):
+            in_one, share_of_one = _amounts(one, weights, stop, measure)
+            whole = share >= APART or _enough(measure, in_one, share_of_one, rules)
+            if whole and _enough(measure, evidence, share, rules):
                 if best[0] > 0:
                     begin, behind, share = min(begin, best[2]), max(behind, best[3]), max(share, best[0])
                 best = (share, of_question + of_answer, begin, behind)
@@ -276,7 +295,7 @@ def _next_run(met: Any, match: Any, end: Any) -> Any:
 @kernel
 def _decide(
     words: Any, texts: Any, met: Any, groups: Any, item_words: Any, item_weights: Any, bounds: Any, questions: Any,
-    seed_words: Any, rules: Any, cover: Any, hits: Any,
+    seed_words: Any, rules: Any, covers: Any, hits: Any,
 ) -> Any:  # fmt: skip
     filled = 0
     for group in range(len(groups) - 1):
@@ -287,14 +306,14 @@ def _decide(
         item, weights, asked = item_words[begin:stop], item_weights[begin:stop], np.int64(questions[sequence])
         while match < end:
             share, count, first, behind = _best_at(
-                words, low, high, item, weights, asked, seed_words, met, match, end, rules, cover
+                words, low, high, item, weights, asked, seed_words, met, match, end, rules, covers
             )
             if share == 0:
                 match = _next_run(met, match, end)
                 continue
             later, reach = _next_run(met, match, end), met[match, 2] + _window(len(item))
             while later < end and met[later, 2] < reach:
-                other = _best_at(words, low, high, item, weights, asked, seed_words, met, later, end, rules, cover)
+                other = _best_at(words, low, high, item, weights, asked, seed_words, met, later, end, rules, covers)
                 if other[0] > share:
                     share, count, first, behind = other
                 later = _next_run(met, later, end)

@@ -326,7 +326,7 @@ def _example(row: dict[str, Any]) -> HitExample:
 
 STAGE = Stage(
     "decontaminate",
-    version=3,
+    version=4,
     after=("filter", "decided", "benchmarks"),
     per_shard=True,
     wanted=lambda config: config.decontamination is not None,
