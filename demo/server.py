@@ -93,6 +93,8 @@ def environment(port: int) -> dict[str, str]:
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         # Ten lines for every task, about calls that succeeded: a tenth of what the API server does.
         "LOGGING__NAMESPACE_LEVELS": "http.access=WARNING airflow.api_fastapi.execution_api.routes=WARNING",
+        # Airflow puts SQLite into WAL mode; a writer waits half a minute for another, instead of 5 s.
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db?timeout=30",
         "DAG_PROCESSOR__REFRESH_INTERVAL": 10,
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 30,
         # All datasets' DAGs come from one file: a thousand take 36 s, more on a busy machine, and Airflow would forget

@@ -26,6 +26,7 @@ from corpusmill.builds.worker_check import probe as probed
 from corpusmill.config import DatasetConfig
 from corpusmill.engine.parts import number_of_parts
 from corpusmill.engine.rollup import note_unchanged
+from corpusmill.engine.runs import version_before
 from corpusmill.engine.work_folder.moved import report_moved
 from corpusmill.engine.work_folder.small import write
 from corpusmill.errors import CorpusmillError, PermanentError, TransientError, visible
@@ -75,11 +76,20 @@ def approval(plan_receipt: str, stage: str) -> str:
 
 
 def report(plan_receipt: str) -> dict[str, Any]:
-    """Write the report of a build whose steps have run: the path of its receipt, what to announce, the provenance."""
+    """Write the report of a build whose steps have run: the path of its receipt, what to announce, the provenance,
+    whether this run made a version that `latest` did not already have.
+    """
     build = open_build(plan_receipt)
+    before = version_before(path_of(plan_receipt))
     receipt = build.run("report", UNIT)
     note_unchanged(build)
-    return {"receipt": address_of(receipt), "announcement": announcement(build), "provenance": provenance(build)}
+    announced = announcement(build)
+    return {
+        "receipt": address_of(receipt),
+        "announcement": announced,
+        "provenance": provenance(build),
+        "is_new": announced["version"] != before,
+    }
 
 
 def begin_reprocessing(last_plan: str, stage: str, shard: int, most_tasks: int) -> dict[str, Any]:

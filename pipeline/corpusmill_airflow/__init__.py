@@ -6,7 +6,7 @@
     folder.py        the configurations of a folder;  form_dags.py: the DAGs that people start from a form
     dataset_dag.py   common to DAGs that build: form, schedule, limits;  steps.py: their tasks
     needed.py        which tasks a run needs
-    running.py       a run's claim on its dataset, its plan, its end
+    pods.py          pods of steps;  running.py       a run's claim on its dataset, its plan, its end
     worker.py        steps in the environment of CORPUSMILL_PYTHON;  connections.py: credentials of stores
     by_version.py    differences between Airflows
     plugin.py, pages/  the page of all datasets and the tab of a run;  open_lineage.py

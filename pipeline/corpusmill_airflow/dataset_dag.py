@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import conf
 from airflow.sdk import DAG, Param, get_parsing_context
 from airflow.sdk.definitions.param import ParamsDict
 from croniter import croniter
@@ -26,10 +27,11 @@ from corpusmill_airflow.by_version import (
 )
 from corpusmill_airflow.folder import configuration_names
 from corpusmill_airflow.notifiers import make_notifiers
-from corpusmill_airflow.steps import RETRYING, Chain, Placement, Steps, chain_steps, close, dataset_asset
+from corpusmill_airflow.steps import KUBERNETES, RETRYING, Chain, Placement, Steps, chain_steps, close, dataset_asset
 
 with lazily:
     from corpusmill.config import form
+    from corpusmill_airflow import pods
 
 
 if TYPE_CHECKING:
@@ -146,14 +148,25 @@ def make_dag(
 
 
 def placement(configs: Sequence[DatasetConfig], when: ScheduleConfig) -> Placement:
-    """Queues and limits from the section `dag`, memory as the settings of the configurations imply."""
-    unknown = sorted(set(when.queues) - set(STEPS))
-    if unknown:
-        raise ConfigError(
-            "airflow.no_such_step: there is no such step", where="dag.queues", got=unknown[0], expected=", ".join(STEPS)
-        )
+    """Queues, pods and limits from the section `dag`, memory as the settings of the configurations imply."""
+    for key, named in (("queues", when.queues), ("pods", when.pods)):
+        if unknown := sorted(set(named) - set(STEPS)):
+            raise ConfigError(
+                "airflow.no_such_step: there is no such step",
+                where=f"dag.{key}",
+                got=unknown[0],
+                expected=", ".join(STEPS),
+            )
     gib = task_gib(configs, when.task_processes or 1)
-    return Placement(when.queues, gib, when.task_timeout, when.most_tasks, when.task_processes)
+    # A process that runs a task starts no pod.
+    in_pods = when.pods and get_parsing_context().task_id is None and KUBERNETES in executors()
+    read = {step: pods.read_pod(step, words) for step, words in when.pods.items()} if in_pods else {}
+    return Placement(when.queues, gib, when.task_timeout, when.most_tasks, when.task_processes, read)
+
+
+def executors() -> set[str]:
+    """The names of this Airflow's executors, without aliases of their own."""
+    return {name.strip() for name in conf.get("core", "executor").split(",")}
 
 
 def notifier_arguments(when: ScheduleConfig) -> dict[str, Any]:

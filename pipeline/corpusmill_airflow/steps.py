@@ -64,6 +64,7 @@ RETRYING = {
 }
 # A finished build of whichever dataset: the report's task names it, because a form decides which one it is, and leaves
 # it out if the build is not what `latest` points to.
+KUBERNETES = "KubernetesExecutor"
 REPORT = "report"  # the task that writes the report, and the only stage of it
 ANY_DATASET = AssetAlias("corpusmill datasets")
 
@@ -80,7 +81,7 @@ class Placement:
     `queues`: {step: queue of workers}; `memory_gib`: {step: GiB of one of its tasks}, taken from the pool in
     CORPUSMILL_MEMORY_POOL, if set; steps that take memory go to CORPUSMILL_HEAVY_QUEUE, if set. `most_tasks`: of a
     step; `processes`: how many units a task runs at the same time, None: as many as there are cores, where its step has
-    one task.
+    one task. `pods`: {step: what differs in its tasks' pods, a V1Pod}; these steps run in pods.
     """
 
     queues: Mapping[str, str] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Placement:
     timeout: timedelta = timedelta(days=2)
     most_tasks: int = MOST_TASKS
     processes: int | None = None
+    pods: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, step: str) -> dict[str, Any]:
         """Arguments for the operators of a step."""
@@ -166,6 +168,8 @@ class Steps:
         arguments = {**self._placement.of(name), "doc": title}
         shared = {"name": item.name, "processes": self._placement.processes}
         body = _body(task_id, tuple(arguments.items()))
+        if pod := self._placement.pods.get(name):
+            body = body.override(executor=KUBERNETES, executor_config={"pod_override": pod})
         if item.round.alone:
             return body(**shared, plan_receipt=PLAN_RECEIPT, part=FIRST_PART)
         return body.partial(**shared).expand_kwargs(self._planned)
@@ -240,7 +244,8 @@ def run_part(name: str, plan_receipt: str, part: str, processes: int | None = No
 class Report(BaseOperator):
     """Writes the report; returns the path of its receipt, which the report tab reads.
 
-    If Airflow's OpenLineage provider is installed, the task's last event has the dataset's sources and destinations.
+    If the version is new, an asset event announces it, and if Airflow's OpenLineage provider is installed, the task's
+    last event has the dataset's sources and destinations.
     """
 
     template_fields = ("plan_receipt",)
@@ -248,7 +253,7 @@ class Report(BaseOperator):
     def __init__(self, *, plan_receipt: str, **arguments: Any) -> None:
         super().__init__(task_id=REPORT, outlets=[ANY_DATASET], **arguments)
         self.plan_receipt = plan_receipt
-        self.provenance: dict[str, Any] = {}
+        self.provenance: dict[str, Any] = {"inputs": (), "outputs": ()}
 
     @retried_as_its_error_says
     def execute(self, context: Context) -> str:
@@ -258,12 +263,16 @@ class Report(BaseOperator):
         stores = connections.credentials_of(self.plan_receipt)
         with running.refusal_shown(context), worker.traffic_counted(REPORT), claimed, stores:
             reported: dict[str, Any] = worker.ask("report", plan_receipt=self.plan_receipt)
-            self.provenance = reported["provenance"]
-            if stays := runs.why_latest_stays(path_of(self.plan_receipt)):
-                print(f"latest does not move, so no dataset that is built after this one starts: {stays}")
+            announcement, name = reported["announcement"], graph.open_build(self.plan_receipt).config.name
+            worker.count_build(name, announcement)
+            if not reported["is_new"]:
+                print(f"latest has this version already, {announcement['version']}: no event is sent")
             else:
-                asset = dataset_asset(graph.open_build(self.plan_receipt).config.name)
-                context["outlet_events"][ANY_DATASET].add(asset, extra=reported["announcement"])
+                self.provenance = reported["provenance"]
+                if stays := runs.why_latest_stays(path_of(self.plan_receipt)):
+                    print(f"latest does not move, so no dataset that is built after this one starts: {stays}")
+                else:
+                    context["outlet_events"][ANY_DATASET].add(dataset_asset(name), extra=announcement)
         return str(reported["receipt"])
 
     def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:

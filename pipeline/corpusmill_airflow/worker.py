@@ -4,9 +4,10 @@ That environment has Corpusmill of this version with all its dependencies; Airfl
 PyYAML and xxhash alone.
 Claims need Airflow's records of runs, so they stay in the task's process.
 
-A task's traffic with a work folder in a bucket is emitted as counters of Airflow's metrics (StatsD, OpenTelemetry),
-each with the tag `task`; a work folder on disks gives none:
+Airflow's metrics (StatsD, OpenTelemetry) have the figures of every build as gauges with the tag `dataset`, and a
+task's traffic with a work folder in a bucket as counters with the tag `task`:
 
+    corpusmill.build.shards  .source_bytes  .documents  .text_bytes  .removed_bytes  .tokens
     corpusmill.work_folder.requests  .retries  .bytes_received  .bytes_sent  .cache_hits  .cache_misses
 """
 
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from corpusmill.engine.parts import Part
 
 METRICS = "corpusmill.work_folder"
+BUILD_METRICS = "corpusmill.build"
+FIGURES = ("shards", "source_bytes", "documents", "text_bytes", "removed_bytes", "tokens")
 EXIT_CODES = {kind.exit_code: kind for kind in (StorageFullError, TransientError)}
 
 
@@ -179,6 +182,12 @@ def _why_it_ended(code: int, what: str) -> CorpusmillError:
         require_worker()
     text = f"airflow.program_failed: the program that ran {what} failed; the lines above say why"
     return EXIT_CODES.get(code, PermanentError)(text, got=code)
+
+
+def count_build(dataset: str, announcement: Mapping[str, Any]) -> None:
+    """Emit the figures of a finished build."""
+    for name in FIGURES:
+        Stats.gauge(f"{BUILD_METRICS}.{name}", announcement[name], tags={"dataset": dataset})
 
 
 @contextmanager

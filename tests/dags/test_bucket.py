@@ -37,10 +37,11 @@ from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
 from airflow.dag_processing.dagbag import BundleDagBag
 root = Path(sys.argv[1])
-run = BundleDagBag(str(root / "build_dataset.py"), bundle_path=root).dags["dataset__tiny"].test(run_conf={})
+dag = BundleDagBag(str(root / "build_dataset.py"), bundle_path=root).dags["dataset__tiny"]
+run, again = dag.test(run_conf={}), dag.test(run_conf={})
 handed_on = {task.task_id: task.xcom_pull(task_ids=task.task_id) for task in run.get_task_instances()}
 Path(sys.argv[2]).write_text(json.dumps({name: handed_on[name] for name in ("plan", "report")}))
-sys.exit(run.state != "success")
+sys.exit({run.state, again.state} != {"success"})
 """
 
 
@@ -55,7 +56,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def counters(server: socket.socket) -> Counter[tuple[str, str]]:
-    """(name, step) -> sum, of what has arrived for a work folder."""
+    """(name, step) -> sum, of what has arrived for a work folder; (name, "build") -> the last figure of a build."""
     sums: Counter[tuple[str, str]] = Counter()
     while True:
         try:
@@ -65,6 +66,9 @@ def counters(server: socket.socket) -> Counter[tuple[str, str]]:
         for line in datagram.splitlines():
             name, _, value = line.partition(":")
             bare, *tags = name.split(",")
+            if bare.startswith("airflow.corpusmill.build."):
+                assert tags == ["dataset=tiny"]
+                sums[bare.rpartition(".")[2], "build"] = int(float(value.removesuffix("|g")))
             if bare.startswith("airflow.corpusmill.work_folder."):
                 task = dict(tag.split("=") for tag in tags)["task"]
                 sums[bare.rpartition(".")[2], task.partition(".")[0]] += int(value.removesuffix("|c"))
@@ -122,7 +126,10 @@ def test_run_in_a_bucket_delivers_tells_metrics_and_lineage_and_its_report_is_re
     assert page is not None
     assert "tiny" in page
     assert table is not None
-    metrics_say_what_each_task_moved(counters(listener), moto_client)
+    sums = counters(listener)
+    metrics_say_what_each_task_moved(sums, moto_client)
+    dataset = json.loads((tmp_path / "outputs" / "tiny" / "latest" / "dataset.json").read_text())
+    assert (sums["documents", "build"], sums["shards", "build"]) == (21, len(dataset["plan"]["shards"]))
     events_name_sources_destinations_counts_and_version(tmp_path, events)
 
 
@@ -148,7 +155,8 @@ def events_name_sources_destinations_counts_and_version(root: Path, events: Path
     pytest.importorskip("airflow.providers.openlineage", reason="the extra openlineage is not installed")
     told = [json.loads(line) for line in events.read_text().splitlines()]
     of_report = [event for event in told if event["job"]["name"] == "dataset__tiny.report"]
-    (complete,) = [event for event in of_report if event["eventType"] == "COMPLETE"]
+    complete, unchanged = [event for event in of_report if event["eventType"] == "COMPLETE"]
+    assert (unchanged["inputs"], unchanged["outputs"]) == ([], [])  # the second run made no new version
     assert complete["job"]["namespace"] == "mill"
     dataset = json.loads((root / "outputs" / "tiny" / "latest" / "dataset.json").read_text())
     inputs = {item["name"]: item["inputFacets"]["inputStatistics"] for item in complete["inputs"]}

@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import stat
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -311,6 +313,22 @@ def test_late_run_and_its_failure_are_told_and_a_run_in_the_queue_is_not_late(li
     assert live.finish("dataset__queued", "waiting") == "success"
     live.wait_for("the success", lambda: "dataset__queued waiting done" in said())
     assert len(said()) == 4
+
+
+def test_forty_triggers_from_eight_clients_during_a_run_all_succeed(live: Live, built: str) -> None:
+    """SQLite has one writer."""
+    live.wait_until_parsed("dataset__taken", paused=True)
+    live.trigger(TINY, "beside", seed="8")
+
+    def trigger(number: int) -> int:
+        body = {"dag_run_id": f"trigger {number}", "logical_date": None, "conf": {}}
+        return live.client.post("/api/v2/dags/dataset__taken/dagRuns", json=body).status_code
+
+    with ThreadPoolExecutor(8) as clients:
+        assert Counter(clients.map(trigger, range(40))) == {200: 40}
+    assert live.finish(TINY, "beside") == "success"
+    for number in range(40):
+        live.call("DELETE", f"/api/v2/dags/dataset__taken/dagRuns/trigger {number}")
 
 
 def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live) -> None:

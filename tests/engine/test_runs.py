@@ -15,7 +15,14 @@ from corpusmill.builds.reprocess import begin
 from corpusmill.config import check_config
 from corpusmill.engine.garbage import find_garbage
 from corpusmill.engine.ledger import read_receipt
-from corpusmill.engine.runs import begin_run, delivered_plans, mark_delivered, needed_plans, why_latest_stays
+from corpusmill.engine.runs import (
+    begin_run,
+    delivered_plans,
+    mark_delivered,
+    needed_plans,
+    version_before,
+    why_latest_stays,
+)
 from corpusmill.report.html import render_html
 from corpusmill.report.summary import from_json
 from corpusmill.upload.stages.manifest import dataset_version
@@ -49,6 +56,22 @@ def test_plans_that_were_never_begun_or_never_delivered_decide_nothing(plans: li
     assert needed_plans(tmp_path) == [built, refused]  # what a run that may still go on has done is needed
     assert why_latest_stays(refused) == ""  # somebody may clear what failed: it began last
     assert "a newer run has delivered" in why_latest_stays(dry)
+
+
+def test_version_before_a_run_is_the_last_that_an_earlier_run_moved_latest_to(plans: list[Path]) -> None:
+    first, second, third = plans
+    begin_run(first)
+    assert version_before(first) == ""
+    mark_delivered(first.parent, "a" * 12)
+    deliver(second, latest_stays="an experiment")
+    begin_run(third)
+    assert version_before(third) == "a" * 12
+    mark_delivered(third.parent, "b" * 12)
+    assert version_before(third) == "a" * 12  # also for a report that is written again
+    begin_run(third)
+    assert version_before(third) == "b" * 12
+    begin_run(first)  # whose version latest followed once
+    assert version_before(first) == "b" * 12
 
 
 def test_older_run_that_delivers_again_leaves_latest_alone_until_it_is_begun_again(plans: list[Path]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -81,6 +81,7 @@ class ScheduleConfig(Section):
     task_timeout: Duration = timedelta(days=2)
     approve_removal: bool = False
     queues: dict[str, Label] = {}
+    pods: dict[str, dict[str, Any]] = {}
     connections: dict[Literal["s3", "gs", "hf"], Label] = {}
     most_tasks: Annotated[int, Field(ge=1, le=1000)] = MOST_TASKS
     task_processes: Annotated[int, Field(ge=1, le=1024)] | None = None

@@ -75,6 +75,17 @@ def delivered_versions(work: Path) -> list[str]:
     return list(dict.fromkeys(version for _, version in sorted(runs, reverse=True)))
 
 
+def version_before(plan_receipt: Path) -> str:
+    """The version that `latest` followed before the newest run of this plan; "" if that is not known.
+
+    Not after that run has delivered the same version again: then the one before.
+    """
+    mine = _mark(plan_receipt.parent, STARTED).number
+    moved = [path for path in _plans(plan_receipt.parents[2]) if not _mark(path.parent, DELIVERED).latest_stays]
+    runs = [(number, version) for path in moved for version, number in _versions(path).items() if number < mine]
+    return max(runs, default=(0, ""))[1]
+
+
 def last_configuration(work: Path) -> Path:
     """The copy of the configuration of the dataset's newest run; ConfigError if no run began."""
     begun = begun_plans(work)
