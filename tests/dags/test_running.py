@@ -415,12 +415,3 @@ def test_name_that_could_leave_the_work_folder_is_refused(name: str, tmp_path: P
 
     with raises("plan.never_finished source.name_leaves_folder"):
         find_plan(str(tmp_path), name)
-
-
-def test_late_dataset_is_logged_with_its_name_and_run(caplog: pytest.LogCaptureFixture) -> None:
-    import asyncio
-
-    from corpusmill_airflow.deadline import missed
-
-    asyncio.run(missed("oscar", "12:00:00", context={"dag_run": {"dag_run_id": "scheduled__1"}}))
-    assert "oscar is late: scheduled__1 has not ended within 12:00:00" in caplog.text
