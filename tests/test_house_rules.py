@@ -45,8 +45,8 @@ MAY_IMPORT = {
     " shuffle sources steps storage tokens version",
     "builds": "config decontamination dedup documents engine errors export fingerprint kernels lazy near_duplicates"
     " report shuffle sources steps storage tokens upload version",
-    "inspect": "builds config decontamination dedup documents engine errors export fingerprint kernels lazy report"
-    " shuffle sources steps storage tokens upload",
+    "inspect": "builds config decontamination dedup documents engine errors export fingerprint kernels lazy"
+    " near_duplicates report shuffle sources steps storage tokens upload",
     "training": "config errors export inspect kernels lazy report upload",
     "direct": "builds config documents errors export inspect kernels lazy shuffle sources storage tokens",
     "api": "builds config engine inspect lazy training",

@@ -73,7 +73,7 @@ def _words(text: bytes) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 def _pieces(text: bytes, begins: NDArray[np.uint32], ends: NDArray[np.uint32], first: int, both: set[int]) -> Pieces:
     """From word `first` on; `both`: which of the words from there on the other text has, too."""
-    begin = int(begins[first]) if first else 0
+    begin = int(begins[first]) if first else len(text) - len(text.lstrip())
     behind = first + SHOWN_WORDS
     stop = min(int(ends[behind - 1]) if behind < len(ends) else len(text), begin + MOST_BYTES)
     spans: list[list[int]] = []  # marked bytes; neighbours are one

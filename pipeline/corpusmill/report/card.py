@@ -85,6 +85,17 @@ class DuplicateFigures(Facts):
     fuzzy_share: float | None = None
 
 
+class NearDuplicateFigures(Facts):
+    """How near-duplicates were found, and how many documents are near-duplicates of an earlier one."""
+
+    similarity: float
+    words: Count
+    action: str
+    within: str
+    documents: Count
+    left_out: Count
+
+
 class BenchmarkFigures(Facts):
     """A benchmark, its items, and how many hits the text has."""
 
@@ -100,6 +111,7 @@ class CardFigures(Facts):
     source_bytes: Count
     source_locations: tuple[str, ...]
     flows: tuple[StageFlow, ...]
+    near_duplicates: NearDuplicateFigures | None = None
     duplicates: DuplicateFigures | None
     benchmarks: tuple[BenchmarkFigures, ...]
     steps: tuple[str, ...]
@@ -175,6 +187,7 @@ def _sections(content: dict[str, Any], figures: CardFigures, version: str) -> It
     yield _table(("stage", "of", "in", "added", "left out", "out"), [_flow_row(flow) for flow in figures.flows])
     if figures.steps:
         yield f"Steps of its own: {', '.join(f'`{_plain(name)}`' for name in figures.steps)}.\n"
+    yield from _near_duplicates(figures)
     yield from _duplicates(figures)
     yield from _benchmarks(figures)
     seed = figures.shuffle_seed
@@ -212,6 +225,17 @@ def _duplicates(figures: CardFigures) -> Iterator[str]:
         yield _table(
             ("reference", "bytes of text here"), [(_plain(name), grouped(size)) for name, size in repeats.references]
         )
+
+
+def _near_duplicates(figures: CardFigures) -> Iterator[str]:
+    near = figures.near_duplicates
+    if near is None:
+        return
+    yield (
+        f"Near-duplicates: {grouped(near.left_out)} of {grouped(near.documents)} documents share {near.similarity:.0%}"
+        f" or more of their runs of {near.words} words with an earlier document of the {_plain(near.within)}, action"
+        f" `{_plain(near.action)}`.\n"
+    )
 
 
 def _benchmarks(figures: CardFigures) -> Iterator[str]:
@@ -257,7 +281,7 @@ def _croissant(content: dict[str, Any], figures: CardFigures, version: str) -> s
         **({"license": stated["license"]} if stated.get("license") else {}),
         **({"inLanguage": stated["languages"]} if stated.get("languages") else {}),
         "distribution": [_file_object(file) for file in content["files"]],
-        FIGURES: figures.model_dump(mode="json"),
+        FIGURES: figures.model_dump(mode="json", exclude={"near_duplicates"} if not figures.near_duplicates else None),
     }
     return json.dumps(described, indent=1, ensure_ascii=False) + "\n"
 

@@ -159,6 +159,18 @@ class ContaminatedLine:
 
 
 @dataclass(frozen=True)
+class NearDuplicateLine:
+    """A document that was left out for its similarity with a kept one, and the file that lists all of its shard."""
+
+    source: str
+    line: int
+    id: str
+    similarity: float
+    kept: tuple[str, int, str]
+    pairs: Path
+
+
+@dataclass(frozen=True)
 class DroppedLine:
     """A document that a step dropped, why, and the file that lists all of its shard."""
 
@@ -209,7 +221,7 @@ def part_row(part: Piece | Special, shift: int = 0) -> tuple[str, ...]:
     )
 
 
-def render_located(entry: Located | ContaminatedLine | DroppedLine | RejectedLine) -> str:
+def render_located(entry: Located | ContaminatedLine | NearDuplicateLine | DroppedLine | RejectedLine) -> str:
     """A document, its duplicates and its records; or why its line is not in the dataset."""
     if isinstance(entry, ContaminatedLine):
         items = [
@@ -226,6 +238,14 @@ def render_located(entry: Located | ContaminatedLine | DroppedLine | RejectedLin
             f"  hits        {inline(str(entry.hits))}",
         ]
         return "\n".join([*lines, "", *table(("benchmark", "item", "at bytes", "of the item"), items)])
+    if isinstance(entry, NearDuplicateLine):
+        file, line, name = entry.kept
+        lines = [
+            f"{inline(entry.source)}, line {entry.line:,}  id {inline(entry.id) or 'none'}: removed, near-duplicate",
+            f"  kept        {inline(file)}, line {line:,}  id {inline(name) or 'none'}: {entry.similarity:.1%} similar",
+            f"  all pairs   {inline(str(entry.pairs))}",
+        ]
+        return "\n".join(lines)
     if isinstance(entry, DroppedLine):
         lines = [
             f"{inline(entry.source)}, line {entry.line:,}  id {inline(entry.id) or 'none'}: dropped, {entry.reason}",

@@ -25,6 +25,7 @@ from corpusmill.inspect.lineage.facts import (
     Duplicate,
     ItemHit,
     Located,
+    NearDuplicateLine,
     Occurrence,
     RejectedLine,
     Span,
@@ -32,6 +33,7 @@ from corpusmill.inspect.lineage.facts import (
 from corpusmill.inspect.lineage.records import holdings
 from corpusmill.inspect.lineage.shards import DeduplicatedShard, EarlierShard, Shard, Shards, place_of_line
 from corpusmill.lazy import lazily
+from corpusmill.near_duplicates.stages.near_duplicates import PAIRS
 from corpusmill.sources.parts import file_of_part
 from corpusmill.sources.stages.index import quarantine_of
 from corpusmill.steps.stages.applying import DROPPED
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 IDS_AT_ONCE = 1 << 20
 
 
-LeftOut = ContaminatedLine | DroppedLine
+LeftOut = ContaminatedLine | NearDuplicateLine | DroppedLine
 
 
 def locate(build: Build, source: str, line: int) -> Located | LeftOut | RejectedLine:
@@ -153,7 +155,8 @@ def _duplicates(shards: Shards, shard: DeduplicatedShard, ordinal: int) -> tuple
 
 
 def _left_out(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[LeftOut]:
-    return [*_contaminated(build, shard, wanted), *_dropped(build, shard, wanted)]
+    named = (_contaminated, _near_duplicates, _dropped)
+    return [line for lines in named for line in lines(build, shard, wanted)]
 
 
 def _dropped(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[DroppedLine]:
@@ -183,6 +186,22 @@ def _contaminated(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]],
             hit = ItemHit(row["benchmark"], row["item"], (row["begin"], row["end"]), row["share"])
             rows.setdefault((row["file"], row["line"], row["id"]), []).append(hit)
     return [ContaminatedLine(source, line, id_, tuple(items), path) for (source, line, id_), items in rows.items()]
+
+
+def _near_duplicates(build: Build, shard: Shard, wanted: Callable[[dict[str, Any]], bool]) -> list[NearDuplicateLine]:
+    """The near-duplicates of a shard that were removed, filtered by `wanted`."""
+    if build.config.near_duplicates is None or build.config.near_duplicates.action != "remove":
+        return []
+    path = build.folder("near_duplicates", shard.name) / PAIRS
+    with path.open("rb") as rows:
+        return [
+            NearDuplicateLine(
+                *(row["file"], row["line"], row["id"], row["similarity"]),
+                kept=(row["kept_file"], row["kept_line"], row["kept_id"]),
+                pairs=path,
+            )
+            for row in filter(wanted, map(orjson.loads, rows))
+        ]
 
 
 def _rejected(build: Build, shard: Shard, source: str, line: int) -> RejectedLine:

@@ -16,8 +16,7 @@ with lazily:
     import numpy as np
 
     from corpusmill.engine import sections as engine_sections
-    from corpusmill.near_duplicates import decide, examples, groups
-    from corpusmill.near_duplicates.similarity import MATCH
+    from corpusmill.near_duplicates import decide, examples, groups, similarity
     from corpusmill.report import content
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def _pairs(build: Build, least: float) -> tuple[NearDuplicatePair, ...]:
     blocks = build.blocks("decide", UNIT)
     sections = engine_sections.Sections(blocks.folder, blocks.open)
     found = [decide.read_left_out(sections, int(shard))[0] for shard in build.units("near_duplicates")]
-    rows = np.concatenate([np.empty(0, MATCH), *found])
+    rows = np.concatenate([np.empty(0, similarity.MATCH), *found])
     shards = np.repeat(np.arange(len(found)), [*map(len, found)])
     shown = examples.shown_pairs(rows["similarity"], rows["earlier"], least)
     numbers = [(int(groups.numbered(int(shards[at]), rows["document"][at])), int(rows["earlier"][at])) for at in shown]

@@ -18,7 +18,7 @@ from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.documents import framed_tokens
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.near_duplicates.stages.near_duplicates import decided_check
-from corpusmill.report.card import BenchmarkFigures, CardFigures, DuplicateFigures, StageFlow
+from corpusmill.report.card import BenchmarkFigures, CardFigures, DuplicateFigures, NearDuplicateFigures, StageFlow
 from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import shown_total
 from corpusmill.storage import is_local
@@ -110,6 +110,7 @@ class CardSettings(Identity, frozen=True, kw_only=True):
     shuffle_seed: int | UnsetType | None = UNSET
     dedup: dict[str, Any] | UnsetType = UNSET
     references_by_name: list[str] | UnsetType = UNSET
+    near_duplicates: dict[str, Any] | UnsetType = UNSET
 
 
 STATED = ("source_files", "source_bytes", "source_locations", "steps", "shuffle_seed")
@@ -124,6 +125,7 @@ def card_figures(inputs: Inputs, settings: CardSettings) -> CardFigures:
             for stage, flows in inputs.flows().items()
             for quantity, flow in sorted(flows.items())
         ),
+        near_duplicates=_near_duplicates(inputs, settings) if settings.near_duplicates else None,
         duplicates=_duplicates(inputs, settings),
         benchmarks=_benchmarks(inputs),
     )
@@ -132,7 +134,7 @@ def card_figures(inputs: Inputs, settings: CardSettings) -> CardFigures:
 def card_inputs(build: Build) -> list[str]:
     """The stages whose receipts give the figures."""
     stages = (build.graph[name] for name in build.graph.before("manifest"))
-    return [*(stage.name for stage in stages if stage.shown.flows is not Shown.flows), "union", "benchmarks"]
+    return [*(stage.name for stage in stages if stage.shown.flows is not Shown.flows), "union", "benchmarks", "decide"]
 
 
 def card_settings(build: Build) -> dict[str, Any]:
@@ -148,6 +150,7 @@ def card_settings(build: Build) -> dict[str, Any]:
         "steps": [step.called for step in config.steps or ()] + [made.name for made in config.decisions or ()],
         "shuffle_seed": None if scatter.in_source_order(build) else config.shuffle.seed,
         "dedup": _how_deduplicated(build),
+        "near_duplicates": _how_compared(build),
         "references_by_name": [_name_of(reference) for reference in build.plan.references or ()],
     }
 
@@ -156,6 +159,20 @@ def _how_deduplicated(build: Build) -> dict[str, Any]:
     dedup = build.config.dedup
     fuzzy = {"fuzzy_share": dedup.fuzzy_share} if dedup.fuzzy_share is not None else {}
     return {"mode": dedup.mode, "minimum_bytes": dedup.minimum_bytes, "keep": dedup.keep, **fuzzy}
+
+
+def _how_compared(build: Build) -> dict[str, Any] | UnsetType:
+    near = build.config.near_duplicates
+    return near.model_dump(mode="json", include={"similarity", "words", "action", "within"}) if near else UNSET
+
+
+def _near_duplicates(inputs: Inputs, settings: CardSettings) -> NearDuplicateFigures:
+    counts = inputs["decide"].receipt.counts
+    return NearDuplicateFigures(
+        **(settings.near_duplicates or {}),
+        documents=counts["documents"],
+        left_out=counts["documents_left_out"],
+    )
 
 
 def _duplicates(inputs: Inputs, settings: CardSettings) -> DuplicateFigures | None:
