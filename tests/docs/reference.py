@@ -39,6 +39,7 @@ FILES_OF_FORMATS = {
     "Megatron": "export/megatron.py",
     "Nanoset": "export/nanoset.py",
     "OLMo-core": "export/olmo.py",
+    "Ids in parquet": "export/parquet.py",
     "WebDataset": "export/webdataset.py",
     "WebDataset: the tar": "export/tar.py",
     "What lies beside the exports": "export/companions.py",

@@ -47,6 +47,7 @@ COMPARED_ELSEWHERE = {
     "steps": "tests/system/test_steps.py: with builds of sources that they had already decided about",
     "dedup.against": "tests/system/test_against.py: with builds of the references' files and the dataset's",
     "exports.olmo": "tests/system/test_every_format.py: with the documents of exports.megatron",
+    "exports.parquet_documents": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
 }
 CHOICES_COMPARED_ELSEWHERE = {

@@ -51,7 +51,7 @@ with lazily:
     from corpusmill.upload.stages import report, retention
 
 
-FORMATS = "webdataset, numpy, megatron, nanoset, olmo"
+FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents"
 Reader = Literal["llm.c", "megatron", "nanotron"]
 TextField = Annotated[str | None, typer.Option(help="The key of the text; default: detected.")]
 Exports = Annotated[

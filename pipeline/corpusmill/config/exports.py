@@ -148,12 +148,36 @@ class OlmoConfig(FormatSection):
     offsets: bool = False
 
 
+Column = Literal["input_ids", "labels", "attention_mask", "loss_mask", "position_ids", "seq_lengths", "seq_start_id"]
+
+
+class ParquetDocumentsConfig(FormatSection):
+    """Ids in parquet, a document a row (Trainer, TRL, Axolotl, SkyRL, MaxText). `loss_mask` marks the token (SkyRL), or
+    the position that predicts it (Megatron-Bridge).
+    """
+
+    readers = "Trainer, TRL, Axolotl and SkyRL"
+    files = "ids in parquet, for Trainer, TRL, Axolotl"
+
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ("input_ids",)
+    loss_mask: Literal["token", "label"] = "token"
+    file_bytes: Bytes = ByteSize(10**9)
+    rows_per_group: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 1024
+
+    @model_validator(mode="after")
+    def _columns_have_ids_and_are_unique(self) -> ParquetDocumentsConfig:
+        if self.columns[0] != "input_ids" or len(set(self.columns)) < len(self.columns):
+            raise InvalidValueError("config.parquet_columns: columns begin with input_ids, and name none twice")
+        return self
+
+
 SECTIONS: dict[str, type[FormatSection]] = {
     "webdataset": WebDatasetConfig,
     "numpy": NumpyConfig,
     "megatron": MegatronConfig,
     "nanoset": NanosetConfig,
     "olmo": OlmoConfig,
+    "parquet_documents": ParquetDocumentsConfig,
 }
 FORMATS = tuple(SECTIONS)
 
@@ -165,8 +189,9 @@ class ExportsConfig(Section):
     numpy: NumpyConfig | None = None
     megatron: MegatronConfig | None = None
     nanoset: NanosetConfig | None = None
-    # Left out of dumps where it is not asked for: fingerprints of datasets from before the format stay.
+    # Left out of dumps where they are not asked for: fingerprints of datasets from before these formats stay.
     olmo: Annotated[OlmoConfig | None, Field(exclude_if=lambda value: value is None)] = None
+    parquet_documents: Annotated[ParquetDocumentsConfig | None, Field(exclude_if=lambda value: value is None)] = None
     sample_documents: Count | None = None
 
     @model_validator(mode="before")

@@ -17,6 +17,8 @@ stages/ has the stage.
     olmo.py            <stem>.npy           a a a # b b #               the same bytes, in spite of the name no .npy
                        <stem>.csv.gz        0,4,00003-000000017,00003,18    a line a document: start, end, origin
 
+    parquet.py         <stem>.parquet       [a a a #] [b b #]           a document a row, further columns on request
+
     numpy_shards.py    test/test_0000.npy    \x93NUMPY header, 128 B | # a a a # b b #  cut every N tokens,
                        train/train_0000.npy  \x93NUMPY header, 128 B | b b ...          # = EOT before every document
 

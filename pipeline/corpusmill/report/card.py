@@ -299,7 +299,7 @@ def _file_object(file: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-HOLD_TOKENS = (".bin", ".ds", ".npy", ".tar")
+HOLD_TOKENS = (".bin", ".ds", ".npy", ".tar", ".parquet")
 LOADERS = {".parquet": "parquet", ".arrow": "arrow"}
 """Names of `datasets`' loaders by ending; that of all others is json."""
 COUNTED = (("records", "records"), ("slots", "token slots, with special tokens and padding"))
@@ -323,6 +323,7 @@ def _code(kind: str, first: str, content: dict[str, Any]) -> str:
     return {
         "megatron": f'megatron.core.datasets.indexed_dataset.IndexedDataset("{first.removesuffix(".bin")}")',
         "nanoset": f'datatrove.utils.dataset.DatatroveFolderDataset("nanoset", seq_len=2048, token_size={width})',
+        "parquet_documents": 'datasets.load_dataset("parquet", data_files="parquet_documents/*.parquet")',
         "olmo": 'olmo_core.data.NumpyFSLDatasetConfig.glob("olmo/*.npy", sequence_length=2048, tokenizer=..., '
         f'dtype="uint{8 * width}")',
         "numpy": f'numpy.load("{first}", mmap_mode="r")'

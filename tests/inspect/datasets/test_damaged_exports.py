@@ -33,6 +33,13 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "automodel": {"numpy": {"layout": "automodel", "tokens_per_shard": 3000}},
     "megatron": {"megatron": {"part_bytes": "16KiB"}},
     "olmo": {"olmo": {"file_tokens": 4000, "offsets": True}},
+    "parquet_documents": {
+        "parquet_documents": {
+            "file_bytes": "20KB",
+            "rows_per_group": 3,
+            "columns": ["input_ids", "labels", "loss_mask", "seq_lengths"],
+        }
+    },
     "nanoset": {"nanoset": {"file_bytes": "16KiB", "loss": True}},
 }
 """A format's layout -> the section `exports` that writes several small files of it."""

@@ -65,7 +65,8 @@ class Settings(Identity, frozen=True, kw_only=True):
     """What a unit writes: for each format number, name and slices of its outputs (see Output), and the ids in them.
 
     `framing` of whole documents, unless it is the default; `loss`: Nanoset files say which tokens are trained on;
-    `layout`: of shards of the stream behind a header; `offsets`: OLMo-core's files have a third beside them.
+    `layout`: of shards of the stream behind a header; `offsets`: OLMo-core's files have a third beside them; `rows`:
+    columns and row groups of parquet.
     """
 
     outputs: dict[str, list[tuple[int, str, list[CellSlice]]]]
@@ -74,6 +75,7 @@ class Settings(Identity, frozen=True, kw_only=True):
     loss: bool | UnsetType = UNSET
     layout: str | UnsetType = UNSET
     offsets: bool | UnsetType = UNSET
+    rows: dict[str, Any] | UnsetType = UNSET
     libraries: dict[str, str]
 
     def framing_of_documents(self) -> Framing:
@@ -170,6 +172,10 @@ class Format(ABC):
 
         `path` is the output's, without the suffixes of its files. VerificationError by file and byte.
         """
+
+    def slots(self, path: Path, about: Readable) -> int:
+        """Tokens of a data file, special ones included; of raw ids, what its size says."""
+        return path.stat().st_size // about.dtype.itemsize
 
     @abstractmethod
     def blocks(self, path: Path, about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:

@@ -61,7 +61,7 @@ def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
 def _identity(build: Build, unit: str) -> Settings:
     wanted, nanoset, numpy = _outputs(build, unit), build.config.exports.nanoset, build.config.exports.numpy
     framed = build.config.framing != FramingConfig() and any(FORMATS[name].framed for name in wanted)
-    olmo = build.config.exports.olmo
+    olmo, rows = build.config.exports.olmo, build.config.exports.parquet_documents
     return Settings(
         outputs={
             name: [
@@ -74,6 +74,9 @@ def _identity(build: Build, unit: str) -> Settings:
         framing=build.config.framing.model_dump() if framed else UNSET,
         layout=numpy.layout if "numpy" in wanted and numpy and numpy.layout in HEADED else UNSET,
         offsets=True if "olmo" in wanted and olmo and olmo.offsets else UNSET,
+        rows=rows.model_dump(mode="json", include={"columns", "loss_mask", "rows_per_group"})
+        if "parquet_documents" in wanted and rows
+        else UNSET,
         loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
         libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
     )

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError, SourceError, VerificationError
-from corpusmill.export import olmo
+from corpusmill.export import olmo, parquet
 from corpusmill.export.files import mapped
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 MOST_OPEN = 64
 """Files of an export that stay mapped: each is up to four descriptors, and a process may have 1,024."""
-ENDINGS = (".bin", ".ds", ".npy", ".tar")
+ENDINGS = (".bin", ".ds", ".npy", ".tar", ".parquet")
 """Of the files that hold records; others are indexes and manifests."""
 
 
@@ -213,8 +213,8 @@ class Windows(Records):
 class OpenedFile(NamedTuple):
     """How many records a file of an export has, a function that reads one, and its tokens, unless it is a tar.
 
-    A record is a document of a `.bin`, a `.ds` or a `.npy` beside its `.csv.gz`, a context of a `.tar`, all of another
-    `.npy` or of a `.bin` without `.idx`.
+    A record is a document of a `.bin`, a `.ds`, a `.parquet` or a `.npy` beside its `.csv.gz`, a context of a `.tar`,
+    all of another `.npy` or of a `.bin` without `.idx`.
     """
 
     records: int
@@ -230,6 +230,9 @@ def open_records(path: Path, dtype: str) -> OpenedFile:
     """
     if path.suffix == ".tar":
         return _open_tar(path)
+    if path.suffix == ".parquet":
+        rows = parquet.open_file(path)
+        return OpenedFile(len(rows), rows.row, None)
     width = np.dtype(dtype).newbyteorder("<")
     if path.suffix == ".npy" and olmo.beside(path, ".csv.gz").exists():
         raw = olmo.open_file(path, width)
@@ -246,7 +249,7 @@ def open_records(path: Path, dtype: str) -> OpenedFile:
     raise SourceError(
         "peek.unknown_kind: peek cannot read this kind of file",
         where=path,
-        expected="a .tar, .npy, .bin or .ds file of a finished dataset",
+        expected="a .tar, .npy, .bin, .ds or .parquet file of a finished dataset",
         got=path.suffix or "no extension",
     )
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 # Endings that files add to the name of their output; megatron and nanoset write several files per output.
-ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy", ".csv.gz", ".offsets")
+ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy", ".csv.gz", ".offsets", ".parquet")
 
 
 def find_output(build: Build, export: str, file: int | str) -> layout.OutputPlan:

@@ -84,7 +84,7 @@ def file_content(name: str, path: Path, about: Readable) -> dict[str, Any]:
         records += len(lengths)
         slots += len(tokens)
     if name != "webdataset":  # with special tokens
-        slots = path.stat().st_size // about.dtype.itemsize
+        slots = FORMATS[name].slots(path, about)
     return {"content": str(total), "records": records, "slots": slots}
 
 

@@ -1,0 +1,156 @@
+"""Ids in parquet: schema and values as an oracle has them, identity of write and read, every fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpusmill.errors import VerificationError
+from corpusmill.export import parquet
+from corpusmill.export.framing import Framing
+from tests.oracles import export as oracle
+from tests.raising import raises
+
+EOS, BOS = 50_256, 50_255
+FRAMING = Framing(EOS, BOS)
+EVERY = ("input_ids", "labels", "attention_mask", "loss_mask", "position_ids", "seq_lengths", "seq_start_id")
+GOLDEN = [[1, 2, 3], [7], [10, 11, 12, 13, 14]]
+documents = st.lists(st.lists(st.integers(0, 50_000), min_size=1, max_size=9), max_size=12)
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return {
+        "vocabulary_size": 50_257,
+        "columns": EVERY,
+        "loss_mask": "token",
+        "rows_per_group": 2,
+        **changes,
+    }
+
+
+def write(folder: Path, docs: list[list[int]], at: tuple[int, ...] = (), **changes: Any) -> Path:
+    path = folder / "train.parquet"
+    parquet.write_documents(path, oracle.batches_of(docs, "u4", list(at)), FRAMING, **settings(**changes))
+    return path
+
+
+def row(document: list[int], mask: str) -> dict[str, list[int]]:
+    """A row by its definition."""
+    ids = [BOS, *document, EOS]
+    return {
+        "input_ids": ids,
+        "labels": ids,
+        "attention_mask": [1] * len(ids),
+        "loss_mask": [int(mask == "label"), *[1] * (len(ids) - 1)],
+        "position_ids": list(range(len(ids))),
+        "seq_lengths": [len(ids)],
+        "seq_start_id": [0],
+    }
+
+
+@given(docs=documents, mask=st.sampled_from(["token", "label"]), group=st.integers(1, 5), seed=st.integers(0, 2**32))
+def test_parquet_rows_are_the_documents_whatever_the_batches(tmp_path_factory, docs, mask, group, seed):
+    rng = np.random.default_rng(seed)
+    folder = tmp_path_factory.mktemp("parquet")
+    bounds = tuple(sorted(rng.integers(0, len(docs) + 1, 2).tolist()))
+    path = write(folder, docs, bounds, loss_mask=mask, rows_per_group=group)
+    if not docs:
+        assert list(folder.iterdir()) == []
+        return
+    assert pq.read_table(path).to_pylist() == [row(document, mask) for document in docs]
+    metadata = pq.read_metadata(path)
+    sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    assert sizes == [group] * (len(docs) // group) + [len(docs) % group] * (len(docs) % group > 0)
+    opened = parquet.open_file(path)
+    assert [opened.row(number).tolist() for number in range(len(opened))] == [[BOS, *doc, EOS] for doc in docs]
+    seen = parquet.verify_documents(path, framing=FRAMING, **settings(loss_mask=mask, rows_per_group=group))
+    assert seen == {"documents": len(docs), "tokens": sum(map(len, docs)), "special_tokens": 2 * len(docs)}
+    whole = path.read_bytes()
+    assert write(folder, docs, loss_mask=mask, rows_per_group=group).read_bytes() == whole
+
+
+def test_parquet_columns_have_the_types_that_readers_ask_for(tmp_path):
+    kinds = {field.name: field.type for field in pq.read_schema(write(tmp_path, GOLDEN))}
+    narrow = {"attention_mask", "loss_mask"}
+    assert kinds == {name: pa.list_(pa.field("element", pa.int8() if name in narrow else pa.int32())) for name in EVERY}
+    assert list(pq.read_schema(write(tmp_path, GOLDEN, columns=("input_ids",))).names) == ["input_ids"]
+
+
+def test_parquet_with_any_byte_flipped_is_refused_or_read_as_it_was(tmp_path):
+    """Pages have a CRC; a header or footer of another meaning is refused, or means the same."""
+    path = write(tmp_path, GOLDEN, columns=("input_ids",))
+    whole = path.read_bytes()
+    expected = pq.read_table(path).to_pylist()
+    refused = 0
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        try:
+            parquet.verify_documents(path, framing=FRAMING, **settings(columns=("input_ids",)))
+            rows = parquet.open_file(path)
+            read = [{"input_ids": rows.row(number).tolist()} for number in range(len(rows))]
+        except VerificationError:
+            refused += 1
+        else:
+            assert read == expected, place
+    assert refused > len(whole) // 3
+
+
+def rewritten(path: Path, **columns: list[list[int]]) -> None:
+    """The file with other values in some columns, with CRCs that are right."""
+    table = pq.read_table(path)
+    arrays = [
+        pa.array(columns[name], table.schema.field(name).type) if name in columns else table.column(name)
+        for name in table.column_names
+    ]
+    written = pa.Table.from_arrays(arrays, schema=table.schema)
+    pq.write_table(written, path, row_group_size=2, store_schema=False, write_page_checksum=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "code"),
+    [
+        ("input_ids", [[BOS, 1, 2, 3, EOS], [BOS, 60_000, EOS], [BOS, 1, EOS]], "export.id_not_in_vocabulary"),
+        ("input_ids", [[BOS, 1, 2, 3, EOS], [BOS, 7, 7], [BOS, 1, EOS]], "export.special_token_missing"),
+        ("input_ids", [[BOS, 1, 2, 3, EOS], [BOS, EOS], [BOS, 1, EOS]], "rows.row_too_short"),
+        ("labels", [[0], [0], [0]], "rows.column_differs"),
+        ("loss_mask", [[1] * 5, [1] * 3, [1] * 7], "rows.column_differs"),
+        ("seq_lengths", [[5], [3], [6]], "rows.column_differs"),
+        ("labels", [[0], None, [0]], "rows.null"),
+    ],
+)
+def test_parquet_values_that_do_not_follow_from_the_ids_are_named(tmp_path, column, values, code):
+    path = write(tmp_path, GOLDEN)
+    rewritten(path, **{column: values})
+    with raises(code):
+        parquet.verify_documents(path, framing=FRAMING, **settings())
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"columns": EVERY[:2]}, "rows.columns_differ"),
+        ({"rows_per_group": 3}, "rows.group_size"),
+        ({"loss_mask": "label"}, "rows.column_differs"),
+    ],
+)
+def test_parquet_of_other_settings_is_refused(tmp_path, changes, code):
+    path = write(tmp_path, GOLDEN)
+    with raises(code):
+        parquet.verify_documents(path, framing=FRAMING, **settings(**changes))
+
+
+def test_parquet_of_other_columns_is_no_file_of_ids(tmp_path):
+    path = tmp_path / "train.parquet"
+    pq.write_table(pa.table({"text": ["a"]}), path)
+    with raises("rows.not_readable"):
+        parquet.open_file(path)
+    pq.write_table(pa.table({"input_ids": [[1.5]]}), path)
+    with raises("rows.column_type"):
+        parquet.open_file(path)
