@@ -141,6 +141,30 @@ def test_part_that_is_cleared_and_killed_does_the_rest_again_when_it_is_retried(
     assert all(build.finished_at(stage, unit) > before for (stage, unit), before in finished.items())
 
 
+def test_part_that_is_killed_at_its_last_shard_repeats_that_one_alone(
+    plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_part(plan, "download", WHOLE)
+    *others, last = open_build(plan).units("index")
+    assert len(others) > 1
+    run = RunnableBuild.run
+
+    def killed_at_the_last(build: RunnableBuild, stage: str, unit: str, *, verify: bool = False) -> Path:
+        if (stage, unit) == ("index", last):
+            raise KeyboardInterrupt
+        return run(build, stage, unit, verify=verify)
+
+    monkeypatch.setattr(RunnableBuild, "run", killed_at_the_last)
+    with pytest.raises(KeyboardInterrupt):
+        run_part(plan, "index.read", WHOLE)
+    monkeypatch.setattr(RunnableBuild, "run", run)
+    finished = {unit: open_build(plan).finished_at("index", unit) for unit in others}
+    assert all(finished.values())
+    run_part(plan, "index.read", WHOLE)
+    assert {unit: open_build(plan).finished_at("index", unit) for unit in others} == finished
+    assert open_build(plan).finished_at("index", last) > max(finished.values())
+
+
 def test_run_task_of_a_plan_of_another_version_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corpusmill.builds.plan.__version__", "99.0")
     with raises("run.code_replaced", "corpusmill"):
