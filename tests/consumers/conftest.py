@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,21 @@ def traced() -> Callable[..., Any]:
         return done.stdout if done.returncode else json.loads(done.stdout)
 
     return ask
+
+
+@pytest.fixture
+def shown() -> Callable[..., None]:
+    """Compare what a package's reader gives first with a plain reading, and keep it: run.py --record shows it."""
+
+    def show(package: str, reader: str, export: str, ids: Any, plain: Any) -> None:
+        read = [int(number) for number in ids]
+        assert read == [int(number) for number in plain]
+        assert len(read) > 2
+        row = {"package": f"{package} {version(package)}", "reader": reader, "export": export, "ids": read}
+        name = f"{export} {package} {version(package)}.json"
+        (Path(os.environ["CORPUSMILL_CONSUMER_SHOWN"]) / name).write_text(json.dumps(row))
+
+    return show
 
 
 @pytest.fixture

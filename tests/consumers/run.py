@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "consumers"
+RECORD, SHOWN_IDS = "--record", 24
 UV = ROOT / ".cache" / "setup-venv" / "bin" / "uv"
 
 
@@ -155,10 +156,36 @@ def environment(lock: Path) -> Path:
     return folder / "bin" / "python"
 
 
+def record(shown: Path, dataset: Path) -> None:
+    """benchmarks/results/readers.json: what each reader gave first, decoded; rows of readers that did not run stay."""
+    sys.path.insert(0, str(ROOT))
+    import numpy as np
+
+    from benchmarks.results import HERE as RESULTS
+    from benchmarks.results import write_result
+    from corpusmill import open_dataset
+
+    tokenizer = open_dataset(dataset).tokenizer
+    before = RESULTS / "results" / "readers.json"
+    rows = json.loads(before.read_text())["figures"] if before.is_file() else {}
+    for path in shown.glob("*.json"):
+        row = json.loads(path.read_text())
+        ids = row.pop("ids")
+        text = tokenizer.decode(np.array(ids[:SHOWN_IDS])).decode("utf-8", "backslashreplace")
+        rows[path.stem] = row | {"first_ids": ids[:SHOWN_IDS], "decoded": text, "of": len(ids)}
+    claim = (
+        "What readers of other projects give first of a dataset in every format (tests/consumers), equal to a plain"
+        " reading of the file, and its text."
+    )
+    print(write_result("readers", claim, dict(sorted(rows.items()))))
+
+
 def main() -> int:
-    datasets = CACHE / "datasets"
+    datasets, shown = CACHE / "datasets", CACHE / "shown"
     build_datasets(datasets)
-    wanted = sys.argv[1:]
+    shutil.rmtree(shown, ignore_errors=True)
+    shown.mkdir()
+    wanted = [word for word in sys.argv[1:] if word != RECORD]
     failed = []
     for lock in sorted(HERE.glob("*/requirements*.lock")):
         if wanted and lock.parent.name not in wanted:
@@ -187,9 +214,12 @@ def main() -> int:
             "CORPUSMILL_CONSUMER_CONFIG": str(datasets / "all.yaml"),
             "CORPUSMILL_CONSUMER_PYTHON": sys.executable,
             "CORPUSMILL_CONSUMER_MIXTURE": str(datasets / "mixture"),
+            "CORPUSMILL_CONSUMER_SHOWN": str(shown),
         }
         if subprocess.run([*command, lock.parent], env=settings, check=False).returncode:
             failed.append(lock)
+    if RECORD in sys.argv:
+        record(shown, datasets / "outputs" / "all" / "latest")
     for lock in failed:
         print(f"failed: {lock.relative_to(ROOT)}")
     return 1 if failed else 0

@@ -228,3 +228,8 @@ def test_trace_samples_of_a_nanoset_mixture_are_the_windows_of_the_folders_in_na
             assert folders[0][window]["input_ids"].tolist() == traced_tokens(records)
         else:
             assert (str(Path(stated["dataset_folder"][1]).parent), []) == (file, records)
+
+
+def test_datatrove_first_window_is_shown(shown) -> None:
+    window = DatatroveFolderDataset(str(SHUFFLED), seq_len=64, token_size=4)[0]["input_ids"]
+    shown("datatrove", "DatatroveFolderDataset", "nanoset", window, plainly(SHUFFLED, 4)[0][0][:65])

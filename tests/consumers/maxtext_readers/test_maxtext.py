@@ -73,3 +73,8 @@ def test_maxtext_samples_in_megatrons_order_are_the_references(tmp_path) -> None
     for number, place in enumerate(shuffled.tolist()):
         window = stream[place * SEQUENCE : (place + 1) * SEQUENCE + 1]
         assert source[number]["text"].tolist() == window.tolist()
+
+
+def test_maxtext_first_sequence_is_shown(shown) -> None:
+    prefix = next(prefix for prefix in PREFIXES if prefix.parent == SHUFFLED)
+    shown("maxtext", "MMapIndexedDataset", "megatron", MMapIndexedDataset(str(prefix))[0], plainly(prefix)[0][0])

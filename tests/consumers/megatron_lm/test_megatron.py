@@ -229,3 +229,8 @@ def test_megatron_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:
     )
     _, sequences, _ = plainly(prefix)
     assert all(np.array_equal(dataset[i].copy(), sequence) for i, sequence in enumerate(sequences))
+
+
+def test_megatron_first_document_is_shown(shown) -> None:
+    prefix = next(prefix for prefix in PREFIXES if prefix.parent == SHUFFLED)
+    shown("megatron-core", "IndexedDataset", "megatron", IndexedDataset(str(prefix))[0], plainly(prefix)[1][0])

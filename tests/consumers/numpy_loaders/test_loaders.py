@@ -85,3 +85,10 @@ def test_numpy_raw_files_hold_the_same_stream_as_the_shards() -> None:
     raw = [np.fromfile(RAW / f"{split}.bin", np.uint32) for split in ("val", "train")]
     assert raw[0].size > 0
     assert (np.concatenate(raw) == np.concatenate(shards)).all()
+
+
+def test_numpy_first_tokens_are_shown(shown) -> None:
+    first = sorted((SHARDS / "train").glob("*.npy"))[0]
+    shown("numpy", "load", "numpy, layout npy", np.load(first)[:64], np.fromfile(first, "<u4", 64, offset=128))
+    raw = RAW / "train.bin"
+    shown("numpy", "memmap", "numpy, layout bin", np.memmap(raw, np.uint32, "r")[:64], np.fromfile(raw, "<u4", 64))

@@ -147,3 +147,13 @@ def test_dtype_that_olmo_core_infers_is_the_files_own() -> None:
             paths=[str(path) for path in files(folder)], sequence_length=8, tokenizer=tokenizer(folder)
         )
         assert config.get_dtype() == NumpyDatasetDType(about(folder)["dtype"]).as_np_dtype()
+
+
+def test_first_window_is_shown(shown, tmp_path) -> None:
+    pattern = str(ALL / "olmo" / "*.npy")
+    dataset = NumpyFSLDatasetConfig.glob(
+        pattern, sequence_length=64, tokenizer=tokenizer(ALL), work_dir=str(tmp_path)
+    ).build()
+    dataset.prepare()
+    plain = np.fromfile(files(ALL)[0], dtype_of(ALL))[:64]
+    shown("ai2-olmo-core", "NumpyFSLDatasetConfig", "olmo", dataset[0]["input_ids"], plain)

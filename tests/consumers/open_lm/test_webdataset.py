@@ -91,3 +91,8 @@ def test_webdataset_exp_data_is_what_dclms_dataclass_takes() -> None:
     assert reference["size"] == sum(path.stat().st_size for path in files)
     assert Path(reference["manifest_url"]).read_bytes() == (DATASET / "manifest.jsonl").read_bytes()
     assert reference["manifest_url"] == reference["dataset_url"] + "manifest.jsonl"
+
+
+def test_webdataset_first_context_is_shown(shown) -> None:
+    shard = open_lm_manifest()[0]["shard"]
+    shown("webdataset", "DataPipeline", "webdataset", samples([shard])[0]["json"], plainly_read(shard)[0])
