@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from corpusmill.builds.estimate import estimate_dataset, render_estimate
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
-from corpusmill.config import check_config
+from corpusmill.config import DatasetConfig, check_config
 from corpusmill.engine.build import Build
 from corpusmill.inspect.lineage import locate, locate_id, render_located
 from corpusmill.inspect.lineage.facts import Located, NearDuplicateLine
@@ -27,7 +28,7 @@ TEXTS = [*corpus(1, 150), *(text + " and some words more" for text in corpus(1, 
 FIRST = 90  # documents of the first source
 
 
-def built(root: Path, action: str, **changes: Any) -> Build:
+def settings(root: Path, action: str, **changes: Any) -> DatasetConfig:
     paths = [root / "a.jsonl", root / "b.jsonl"]
     rows = [json.dumps({"id": f"doc-{number}", "text": text}) + "\n" for number, text in enumerate(TEXTS)]
     for path, own in zip(paths, (rows[:FIRST], rows[FIRST:]), strict=True):
@@ -39,7 +40,11 @@ def built(root: Path, action: str, **changes: Any) -> Build:
         "card": {},
         **changes,
     }
-    return open_build(build_dataset(check_config(configuration(root, **values), where="test"), workers=1))
+    return check_config(configuration(root, **values), where="test")
+
+
+def built(root: Path, action: str, **changes: Any) -> Build:
+    return open_build(build_dataset(settings(root, action, **changes), workers=1))
 
 
 def shown(build: Build) -> NearDuplicateSummary:
@@ -115,3 +120,20 @@ def test_card_of_a_dataset_without_near_duplicates_says_how_many_there_were(tmp_
     text = (tmp_path / "outputs/tiny/latest/README.md").read_text()
     left_out = len(pairs_of(tmp_path))
     assert f"Near-duplicates: {left_out} of {len(TEXTS)} documents share 50% or more of their runs of 2 words" in text
+
+
+@pytest.mark.parametrize("within", ["dataset", "source"])
+def test_estimate_of_everything_says_how_many_near_duplicates_would_go(within: str, tmp_path: Path) -> None:
+    wanted = {"action": "report", "similarity": 0.5, "words": 2, "most_removed": 0.0, "within": within}
+    config = settings(tmp_path, "report", near_duplicates=wanted)
+    sources = [int(number >= FIRST) for number in range(len(TEXTS))] if within == "source" else None
+    share = sum(match is not None for match in decide(TEXTS, "0.5", 2, sources)) / len(TEXTS)
+    estimate = estimate_dataset(config)
+    assert estimate.near_duplicate_share == share
+    assert f"near-duplicates  {share:.1%} of the documents" in render_estimate(estimate)
+
+
+def test_estimate_of_a_sample_does_not_stop_at_the_share_that_a_build_may_remove(tmp_path: Path) -> None:
+    wanted = {"action": "remove", "similarity": 0.5, "words": 2, "most_removed": 0.0}
+    config = settings(tmp_path, "remove", near_duplicates=wanted, estimate={"sample_bytes": "2KB"})
+    assert "near-duplicates  at least" in render_estimate(estimate_dataset(config))

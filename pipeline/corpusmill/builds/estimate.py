@@ -167,21 +167,30 @@ def estimate_dataset(config: DatasetConfig, *, report: Callable[[str], object] =
         if not any(len(document.numbers) for document in drawn):
             raise SourceError("estimate.empty_sample: the sample has no line", next_step="raise estimate.sample_bytes")
         stored = source_bytes * share / max(1, sum(int(document.bytes.sum()) for document in drawn))
+        paths = [listing.path_of[document.file.location] for document in drawn]
         builds = []
         for what in ("first", "second"):
             report(f"building the sample: the {what} of two times")
-            builds.append(_built(config, plan, drawn, share, stored, Path(scratch, what)))
+            builds.append(_built(config, plan, drawn, paths, share, stored, Path(scratch, what)))
         first, build = builds
         loading = max(0.0, _seconds(first) - _seconds(build))
-        paths = [listing.path_of[document.file.location] for document in drawn]
         estimate = _scaled(config, plan, build, drawn, paths, share, stored, loading)
     keep_estimate(estimate, config, listing.files, work)
     return estimate
 
 
-def _built(config: DatasetConfig, plan: Plan, drawn: list[DrawnFile], share: float, stored: float, root: Path) -> Build:
-    """Build the sample, which lies beside `root`, below it. `stored`: bytes of a source file per byte of its lines, by
-    which shards of the sample hold as much text as those of the whole.
+def _built(
+    config: DatasetConfig,
+    plan: Plan,
+    drawn: list[DrawnFile],
+    paths: list[int],
+    share: float,
+    stored: float,
+    root: Path,
+) -> Build:
+    """Build the sample, which lies beside `root`, below it. `paths`: the entry of `source.paths` of each drawn file.
+    `stored`: bytes of a source file per byte of its lines, by which shards of the sample hold as much text as those of
+    the whole.
     """
     sample = root.with_name("sample")
     files = [
@@ -191,7 +200,12 @@ def _built(config: DatasetConfig, plan: Plan, drawn: list[DrawnFile], share: flo
     of_part = {"max_unmatched_share": 1.0}
     changes = {
         "source": config.source.model_copy(
-            update={"paths": [str(sample)], "endpoint_url": None, "anonymous": None, "requester_pays": None}
+            update={
+                "paths": [str(sample)] * len(config.source.paths),
+                "endpoint_url": None,
+                "anonymous": None,
+                "requester_pays": None,
+            }
             | ({} if share == 1 else {"max_rejected_share": 1.0})  # a line is a large share of few
         ),
         "dedup": config.dedup.model_copy(update={"against": None}),
@@ -199,6 +213,7 @@ def _built(config: DatasetConfig, plan: Plan, drawn: list[DrawnFile], share: flo
         "work_folder": str(root / "work"),
         "reclaim": "keep",
         "budget": None,
+        "near_duplicates": config.near_duplicates and config.near_duplicates.model_copy(update={"most_removed": 1.0}),
         "forget": config.forget and config.forget.model_copy(update=of_part),
     }
     if share < 1:
@@ -206,7 +221,9 @@ def _built(config: DatasetConfig, plan: Plan, drawn: list[DrawnFile], share: flo
             each.model_copy(update=of_part) if each.path else each for each in config.decisions or ()
         ] or None
     shards = group_into_shards(files, max(1, round(config.source.shard_bytes / stored)))
-    of_sample = replace(plan, shards=shards, uncut=None, others=None, paths=None, references=None)
+    path_of = {file.location: path for file, path in zip(files, paths, strict=True)}
+    of_shards = [[path_of[file.location] for file in shard] for shard in shards] if config.near_duplicates else None
+    of_sample = replace(plan, shards=shards, uncut=None, others=None, paths=of_shards, references=None)
     receipt = write_plan(config.model_copy(update=changes), of_sample)
     local.run_build(receipt, workers=1)
     return open_build(receipt)
@@ -254,6 +271,7 @@ def _scaled(
         tokens_low=0 if removing else round(total.low),
         tokens_high=round(total.high),
         duplicate_share=removed / text_bytes if text_bytes else 0.0,
+        near_duplicate_share=_near_duplicate_share(build),
         cores=cores,
         hours=(loading + seconds / cores) / 3600,
         peak_rss_bytes=max(receipt.peak_rss_bytes for receipt in receipts),
@@ -269,6 +287,14 @@ def _scaled(
         reference_bytes=plan.reference_bytes() if plan.references else None,
         held_of_references=held_of_references(config, reference_text_bytes) if plan.references else (),
     )
+
+
+def _near_duplicate_share(build: Build) -> float | None:
+    """The share of the sample's documents that are near-duplicates of an earlier one."""
+    if not build.units("near_duplicates"):
+        return None
+    left_out, documents = (build.total("near_duplicates", f"documents_{what}") for what in ("left_out", "in"))
+    return left_out / documents if documents else 0.0
 
 
 def _seconds(build: Build) -> float:
@@ -334,13 +360,16 @@ def render_estimate(estimate: Estimate) -> str:
     """For people."""
     share = f"{estimate.duplicate_share:.1%} of the text"
     whole = estimate.scale <= 1
+    bound = "{}" if whole else "at least {} (the whole is more repetitive than a sample)"
+    near = estimate.near_duplicate_share is not None and f"{estimate.near_duplicate_share:.1%} of the documents"
     drawn = "all of it" if whole else f"1 in {estimate.scale:,.1f}"
     rows = [
         ("sampled", f"{bytes_text(estimate.sampled_text_bytes)} of text, {drawn}"),
         ("text", bytes_text(estimate.text_bytes)),
         ("tokens", _tokens_in_words(estimate)),
         *([("budget", f"{estimate.shown_tokens:,} tokens shown")] if estimate.shown_tokens is not None else []),
-        ("duplicates", share if whole else f"at least {share} (the whole is more repetitive than a sample)"),
+        *([("near-duplicates", bound.format(near))] if near else []),
+        ("duplicates", bound.format(share)),
         *_references_in_words(estimate),
         ("time", f"{seconds_text(3600 * estimate.hours)} on {estimate.cores} cores like these"),
         ("memory", _memory_in_words(estimate)),

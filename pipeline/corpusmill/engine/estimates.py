@@ -33,7 +33,8 @@ class Estimate:
 
     `tokens_low` is 0 where duplicates are removed, because text may repeat text outside the sample.
     `held`, by stage and kind: rows of builds/room.py, which tell peak disk.
-    `duplicate_share` is that within the sample: a lower bound. `hours` is on `cores` cores like this machine's.
+    `duplicate_share` is that within the sample: a lower bound; so is `near_duplicate_share`, of documents.
+    `hours` is on `cores` cores like this machine's.
     `peak_rss_bytes` of a worker, measured in the sample; `most_rss_bytes`: what a stage may take by its settings.
     `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as
     they are stored; `hours` counts them, too. `held_of_references`: as `held`, of these. `moved`, if the
@@ -58,6 +59,7 @@ class Estimate:
     held_of_references: Sequence[HeldRow] = ()
     moved: Sequence[tuple[int, int]] = ()
     most_rss_bytes: int = 0
+    near_duplicate_share: float | None = None
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

@@ -215,9 +215,9 @@ def _recount(build: Build, unit: str, folder: Path) -> Recount:
 
 
 def shares_of(build: Build) -> list[tuple[str, int, int]]:
-    """(entry of `source.paths`, its documents, how many of them are near-duplicates) of each source, in order."""
-    counted = build.receipt("decide", UNIT).details["sources"]
-    return [(path, *counts) for path, counts in zip(build.config.source.paths, counted, strict=True)]
+    """(entry of `source.paths`, its documents, how many of them are near-duplicates) of each with files, in order."""
+    counts, paths = build.receipt("decide", UNIT).details["sources"], build.config.source.paths
+    return [(path, *counts[str(entry)]) for entry, path in enumerate(paths) if str(entry) in counts]
 
 
 def require_few_removed(build: Build) -> None:

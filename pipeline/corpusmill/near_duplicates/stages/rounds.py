@@ -331,7 +331,7 @@ def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resourc
     }
     percents = Counter(np.floor(100 * similarities + 1e-9).astype(np.int64).tolist())
     details = {
-        "sources": [[there[entry], left_out[entry]] for entry in left_out],
+        "sources": {str(entry): [there[entry], left_out[entry]] for entry in left_out},
         "examples": least.tolist(),
         "by_similarity": {str(percent): count for percent, count in sorted(percents.items())},
         "groups": histograms.power_histogram(groups_of + np.uint32(1)).model_dump(),
