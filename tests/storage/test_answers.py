@@ -8,9 +8,12 @@ import base64
 import gzip
 import hashlib
 import io
+import socket
 import threading
+import time
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
@@ -33,7 +36,7 @@ from tests.gcs_front import GcsFront
 from tests.hub import COMMIT
 from tests.quick import quick
 from tests.raising import raises
-from tests.servers import http_server
+from tests.servers import Server, http_server
 from tests.storage.far import DATA, FOLDERS, Far, wanted
 
 CONTENT = hashlib.shake_128(b"answers").digest(6 << 20)  # two parts
@@ -111,6 +114,38 @@ def test_server_that_never_answers_is_a_transient_error(monkeypatch, rclone, fol
         finally:
             over.set()
     assert (traffic.requests, traffic.retries) == (2, 1)
+
+
+@pytest.fixture
+def unaccepting() -> Iterator[str]:
+    """The address of a server whose queue of connections is full, so that no other is ever accepted."""
+    with ExitStack() as opened:
+        listening = opened.enter_context(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            with suppress(BlockingIOError):
+                waiting.connect(listening.getsockname())
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["s3://corpus", "gs://corpus"])
+def test_store_that_accepts_no_connection_is_named_after_three_seconds(
+    folder: str, rclone: Server, unaccepting: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=2, first_pause_seconds=0.0))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", unaccepting)
+    retries._tell_of_waiting.cache_clear()
+    store = open_store(folder, endpoint_url=unaccepting if folder.startswith("s3") else None)
+    began = time.time()
+    with raises("gcs.unavailable s3.unavailable", folder):
+        store.stat("a")
+    (named,) = [record for record in caplog.records if "does not answer" in record.getMessage()]
+    assert folder in named.getMessage()
+    assert 2.9 < named.created - began < 20  # of a busy machine; a minute before
 
 
 @pytest.mark.parametrize("asked", ["s3"], indirect=True)

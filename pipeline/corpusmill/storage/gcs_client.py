@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 KEY = "CORPUSMILL_GOOGLE_KEY"
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = (3, 60)  # for connecting, and for an answer; as s3.py
 
 
 def open_client(where: str, *, anonymous: bool = False) -> Any:
