@@ -1,8 +1,8 @@
 """Claim: JSON lines and parquet are read at 0.97 or more of their rate before every kind of file had one reader.
 
 `python benchmarks/reading_before.py CORPUS_FOLDER BEFORE`, of which BEFORE is a work tree of commit 5c989761^. A
-process of each tree, by turns, reads a file and writes its text shard, as the stage index does; CPU time, the best of
-ROUNDS.
+process of each tree, by turns, reads a file and writes its text shard seven times, as the stage index does; CPU time,
+the best of ROUNDS processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import zstandard
 from results import write_result
 
-ROUNDS = 7
+ROUNDS = 4
 BYTES = 100 << 20
 CHILD = """
 import sys, tempfile, time
@@ -38,15 +38,17 @@ def read(path):
             writer.append(batch)
     return writer.documents
 
-read(sys.argv[1])
-began = time.process_time()
-documents = read(sys.argv[1])
-print(documents, time.process_time() - began)
+seconds = []
+for _ in range(7):
+    began = time.process_time()
+    documents = read(sys.argv[1])
+    seconds.append(time.process_time() - began)
+print(documents, min(seconds))
 """
 
 
 def measured(tree: Path, path: Path) -> tuple[int, float]:
-    """(documents, CPU seconds) of reading a file once, by the code of a tree."""
+    """(documents, CPU seconds) of reading a file once, by the code of a tree: the best of several in a process."""
     surroundings = {**os.environ, "PYTHONPATH": str(tree / "pipeline")}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)], env=surroundings, check=True, capture_output=True, text=True
