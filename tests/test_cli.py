@@ -64,7 +64,7 @@ def test_command_with_an_unusable_path_prints_an_error_with_a_next_step(
     line: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, printed = run(line, monkeypatch, capsys)
-    assert code == 1, printed
+    assert code in {1, 2}, printed
     assert "error[" in printed
     assert "\n  next" in printed
     assert "Traceback" not in printed
@@ -129,7 +129,7 @@ def test_command_on_a_file_that_someone_named_does_not_advise_to_delete_it(
     for name in ("a.idx", "a.bin", "b.idx", "b.bin"):
         (root / "parts" / name).write_bytes(b"MMIDIDX\x00\x00")
     code, printed = run(line, monkeypatch, capsys)
-    assert code == 1
+    assert code in {1, 2}
     assert expected in printed
     assert f"next      {next_step}" in printed
 
@@ -156,12 +156,12 @@ def test_command_on_a_missing_input_names_no_key_of_a_configuration(
     ("line", "code", "expected"),
     [
         ("--version", 0, f"corpusmill {__version__}"),
-        ("shuffle folder --output out", 1, "an input has no file of a kind that can be shuffled"),
-        ("shuffle-text folder --output out.jsonl", 1, "an input has no file of a kind that can be shuffled"),
-        ("merge folder --output merged", 1, "got       0 .bin and 0 .ds files"),
+        ("shuffle folder --output out", 2, "an input has no file of a kind that can be shuffled"),
+        ("shuffle-text folder --output out.jsonl", 2, "an input has no file of a kind that can be shuffled"),
+        ("merge folder --output merged", 2, "got       0 .bin and 0 .ds files"),
         ("shuffle shards --output out", 1, "expected  --eot-id (whole documents) or --context-tokens"),
         ("trace web.yaml --format foo --file 1", 2, "Invalid value for '--format': 'foo' is not one of"),
-        ("diff latest latest", 1, "diff with --config finds it by its name"),
+        ("diff latest latest", 2, "diff with --config finds it by its name"),
         ("verify folder", 2, "corpusmill verify CONFIG --version, or corpusmill repair A B --check"),
         ("tokenize data --tokenizer folder/vocabulary --output out", 1, "a tokenizer file must end in .tiktoken or"),
     ],

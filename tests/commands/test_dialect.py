@@ -42,6 +42,32 @@ def test_command_has_a_panel_and_an_example_of_itself_in_its_help(name: str) -> 
     assert example_of(ALL[name]).startswith(f"corpusmill {name}")
 
 
+SHORT = {"--workers": "-j", "--quiet": "-q", "--verbose": "-v", "--force": "-f"}
+
+
+@pytest.mark.parametrize("option", SHORT)
+def test_short_option_of_the_habit_is_on_every_command_that_has_the_long_one(option: str) -> None:
+    having = [item for _, item in PARAMETERS if option in item.opts]
+    assert having
+    assert all(SHORT[option] in item.opts for item in having)
+
+
+@pytest.mark.parametrize("name", ["", *ALL])
+def test_short_help_is_the_help(name: str) -> None:
+    short, long = (CliRunner().invoke(app, [*name.split(), word]) for word in ("-h", "--help"))
+    assert (short.exit_code, short.output) == (0, long.output)
+
+
+def test_program_completes_commands_in_a_shell() -> None:
+    done = CliRunner().invoke(
+        app,
+        [],
+        prog_name="corpusmill",
+        env={"_CORPUSMILL_COMPLETE": "complete_bash", "COMP_WORDS": "corpusmill tok", "COMP_CWORD": "1"},
+    )
+    assert done.output.split() == ["tokenize"]
+
+
 def test_help_lists_the_panels_in_the_order_of_work() -> None:
     output = CliRunner().invoke(app, ["--help"]).output
     panels = re.findall(r"─ ([A-Z][a-z ]+) ─", output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from contextlib import chdir
@@ -16,6 +17,7 @@ from corpusmill.commands import app
 from tests.commands.folder import write_folder
 from tests.commands.reference import each_command, example_of
 from tests.quick import quick
+from tests.raising import raises
 
 EXAMPLES = {name: example_of(command) for name, _, command in each_command()}
 FIRST = ("build web.yaml --workers 1", "build books.yaml --workers 1")
@@ -68,6 +70,50 @@ def test_example_of_a_commands_help_runs_as_it_is_typed(name: str, built: Path) 
         assert program == "corpusmill"
         assert typed(shlex.join(arguments)) == 0
         assert name not in WRITES or (built / WRITES[name]).exists()
+
+
+JSON = (
+    "plan web.yaml",
+    "verify web.yaml",
+    "trace web.yaml --format megatron --file 0 --record 1",
+    "peek outputs/web/latest",
+)
+JSON += ("locate web.yaml --id doc-8", "diff outputs/web/latest outputs/web/latest")
+
+
+@pytest.mark.parametrize("line", JSON)
+def test_result_as_json_is_json_alone(line: str, built: Path) -> None:
+    with chdir(built):
+        done = CliRunner().invoke(app, [*shlex.split(line), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)
+
+
+def test_names_that_messages_print_are_taken(built: Path) -> None:
+    with chdir(built):
+        prefix = next(Path("outputs/web/latest/megatron").glob("*.bin")).with_suffix("")
+        assert typed(f"peek {prefix}") == typed("peek outputs/web/latest") == typed("peek outputs/web") == 0
+        for source in ("news.jsonl", "data/news.jsonl", f"{built}/data/news.jsonl"):
+            assert typed(f"locate web.yaml --source {source} --line 17") == 0
+
+
+def test_purge_lists_first_and_removes_where_asked_to(built: Path) -> None:
+    with chdir(built):
+        assert typed("build web.yaml --workers 1") == 0
+        before = sorted(Path("outputs/web").rglob("*"))
+        listed = CliRunner().invoke(app, ["forget", "web.yaml", "--purge"], catch_exceptions=False)
+        assert (listed.exit_code, "--remove does it" in listed.stdout) == (0, True)
+        assert sorted(Path("outputs/web").rglob("*")) == before
+
+
+def test_output_of_shuffle_text_is_replaced_only_where_asked_to(built: Path) -> None:
+    with chdir(built):
+        assert typed("shuffle-text data --output twice.jsonl") == 0
+        with raises("command.output_exists"):
+            typed("shuffle-text data --output twice.jsonl --seed 2")
+        first = Path("twice.jsonl").read_bytes()
+        assert typed("shuffle-text data --output twice.jsonl --seed 2 --force") == 0
+        assert Path("twice.jsonl").read_bytes() != first
 
 
 @pytest.mark.usefixtures("bucket")

@@ -144,12 +144,13 @@ def _waves_to_run(build: RunnableBuild, until: str, progress: RunProgress, *, ve
 
 
 def run_watched(
-    plan_receipt: Path, *, workers: int | None = None, verify: bool = False, until: str = ""
+    plan_receipt: Path, *, workers: int | None = None, verify: bool = False, until: str = "", quiet: bool = False
 ) -> RunnableBuild:
-    """As run_steps, with progress bars (or lines) on standard error; returns the build."""
+    """As run_steps, with progress bars (or lines) on standard error unless `quiet`; returns the build."""
     progress = RunProgress(GRAPH, [stage for wave in GRAPH.waves(until) for stage in wave])
+    watched = {} if quiet else {"view": progress_view}
     try:
-        run_steps(plan_receipt, workers=workers, verify=verify, until=until, progress=progress, view=progress_view)
+        run_steps(plan_receipt, workers=workers, verify=verify, until=until, progress=progress, **watched)
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         raise

@@ -38,13 +38,15 @@ Function = Callable[..., Any]
 
 
 class Command(TyperCommand):
-    """Prints refused values without pydantic's words."""
+    """Prints refused values without pydantic's words, and its example where no argument is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # of pydantic, by which typer reads values
+            if not args:
+                error.message = f"{error.message.rstrip('.')}. {self.epilog}".lstrip(". ")
             raise
 
 
@@ -58,6 +60,7 @@ app = typer.Typer(
     help="Raw text dumps in, training-ready tokens out.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

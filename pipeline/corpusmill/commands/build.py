@@ -17,10 +17,13 @@ from corpusmill.commands.app import BUILD, command, config_app
 from corpusmill.commands.options import (
     WORKERS,
     AnyTokenizerName,
+    AsJson,
     ConfigFile,
     EndpointUrl,
     Force,
     Format,
+    Quiet,
+    Remove,
     Shard,
     Verbose,
     Verify,
@@ -29,10 +32,11 @@ from corpusmill.commands.options import (
     claimed_build,
     claimed_dataset,
     require_earlier,
+    show,
     tokenizer_of,
 )
 from corpusmill.engine.parts import read_part
-from corpusmill.errors import ConfigError, CorpusmillError
+from corpusmill.errors import CorpusmillError, MissingConfigError
 from corpusmill.lazy import lazily
 
 with lazily:
@@ -159,21 +163,22 @@ def config_lock(config: ConfigFile) -> None:
 
 
 @command(BUILD, "estimate web.yaml")
-def estimate(config: ConfigFile) -> None:
+def estimate(config: ConfigFile, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Estimate a build from an unbiased sample: tokens, duplicates, hours, memory, disk."""
-    typer.echo(
-        builds_estimate.render_estimate(
-            builds_estimate.estimate_dataset(reading.load_config(config), report=partial(typer.echo, err=True))
-        )
-    )
+    report = (lambda _line: None) if quiet else partial(typer.echo, err=True)
+    estimated = builds_estimate.estimate_dataset(reading.load_config(config), report=report)
+    show(estimated, as_json, builds_estimate.render_estimate)
 
 
 @command(BUILD, "plan web.yaml")
-def plan(config: ConfigFile) -> None:
+def plan(config: ConfigFile, as_json: AsJson = False) -> None:
     """Show what a build would reuse, what it would run and why, and how much disk it needs. Runs nothing."""
     build = planned(config)
     preflight.require_tokenizer(build)
     units = preview.preview(build)
+    if as_json:
+        show(units, as_json, str)
+        return
     typer.echo(preview.render_preview(units, chain.STEP_OF))
     typer.echo(preflight.stated_room(build))
     preflight.warn_of_splits(build.config, build.plan, build.work)
@@ -212,6 +217,7 @@ def build(
     force: Force = False,
     workers: Workers = None,
     verify: Verify = False,
+    quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Build a dataset on this machine, from a configuration or in one line from text: the same bytes as under Airflow.
@@ -236,7 +242,8 @@ def build(
     else:
         config = _configured(inputs, output, text_field, force, tokenizer=tokenizer, exports=exports, **given)
     with claimed_dataset(config) as dataset:
-        built = local.run_watched(builds_plan.plan_dataset(dataset, to_build=True), workers=workers, verify=verify)
+        plan_receipt = builds_plan.plan_dataset(dataset, to_build=True)
+        built = local.run_watched(plan_receipt, workers=workers, verify=verify, quiet=quiet)
     folder = built.folder("report", report.UNIT)
     terminal.print_summary(summary.from_json((folder / report.SUMMARY).read_bytes()), folder / report.HTML)
 
@@ -284,7 +291,7 @@ def run_task(
         str, typer.Argument(metavar="TASK", help="A task, such as tokenize or find_ranges.match.", show_default=False)
     ],
     part: Annotated[str, typer.Argument(metavar="PART", help="`3/16`: the third of 16 parts.")] = "1/1",
-    workers: Annotated[int, typer.Option(help=WORKERS, min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", "-j", help=WORKERS, min=1)] = 1,
     again: Annotated[bool, typer.Option("--again", help="Also rerun finished steps.")] = False,
     verify: Verify = False,
 ) -> None:
@@ -305,7 +312,7 @@ def _require_plan(plan_receipt: str) -> None:
     """ConfigError unless a path or address can be that of a plan's receipt."""
     folders = PurePosixPath(plan_receipt if "://" in plan_receipt else Path(plan_receipt).absolute()).parts
     if folders[-3:-2] != ("plan",) or folders[-1] != "receipt.json":
-        raise ConfigError(
+        raise MissingConfigError(
             "plan.not_a_receipt: this is not the receipt of a plan",
             where=plan_receipt,
             expected="work/<name>/plan/<plan>/receipt.json, as claim gives it in CORPUSMILL_PLAN",
@@ -344,9 +351,7 @@ def gc(
         Path,
         typer.Argument(metavar="CONFIG", help="A dataset configuration or, if it is gone, the dataset's work folder."),
     ],
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")
-    ] = False,
+    remove: Remove = False,
     keep_plans: Annotated[
         int, typer.Option(help="How many of the last delivered plans keep their folders.", min=1)
     ] = 1,
@@ -376,10 +381,9 @@ def gc(
         return
     with claimed_dataset(config, remove_empty=everything) as dataset:
         if everything:
-            typer.echo(retention.render_dataset(dataset))
+            typer.echo(retention.render_dataset(dataset, removed=remove))
             if remove:
                 retention.remove_dataset(dataset)
-                typer.echo(f"removed the dataset {dataset.name}")
             return
         if destinations:
             old = retention.find_old_versions(dataset, keep_versions or dataset.keep_versions or 3)

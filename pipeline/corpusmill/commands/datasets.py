@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from corpusmill.commands.app import DATASETS, TRANSFERS, command
 from corpusmill.commands.options import (
     EXIT_FAILED,
     AnyShard,
+    AsJson,
     ConfigFile,
     KnownConfig,
     Page,
@@ -19,6 +19,7 @@ from corpusmill.commands.options import (
     claimed_build,
     is_page,
     require_earlier,
+    show,
     write_page,
 )
 from corpusmill.errors import ConfigError, InvalidValueError
@@ -100,9 +101,7 @@ def diff(
     old: Annotated[str, typer.Argument(help="A version's folder or address; with --config also its name, or latest.")],
     new: Annotated[str, typer.Argument(help="The version to compare with it.")],
     config: KnownConfig = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Every figure as JSON; in each pair the old one first.")
-    ] = False,
+    as_json: AsJson = False,
     page: Page = None,
     old_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
     new_endpoint_url: Annotated[str | None, typer.Option(help="For a version on an S3-compatible store.")] = None,
@@ -112,7 +111,7 @@ def diff(
         require_earlier(page, "--page", "a page", is_page)
     dataset = reading.load_config(config) if config else None
     difference = inspect_difference.compare_versions(old, new, dataset, (old_endpoint_url, new_endpoint_url))
-    typer.echo(json.dumps(difference, indent=1) if as_json else inspect_difference.render_difference(difference))
+    show(difference, as_json, inspect_difference.render_difference)
     if page is not None:
         write_page(page, inspect_difference.render_difference_page(difference))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from corpusmill.commands.app import BUILD, command
-from corpusmill.commands.options import EXIT_FAILED, ConfigFile, claimed_dataset
+from corpusmill.commands.options import EXIT_FAILED, ConfigFile, Remove, claimed_dataset
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted
 
@@ -29,8 +29,10 @@ def forget(
     ] = None,
     by: Annotated[str, typer.Option(help="Who asked; recorded in the list and in the log.")] = "",
     purge: Annotated[
-        bool, typer.Option("--purge", help="Remove the text of documents that the newest build has forgotten.")
+        bool,
+        typer.Option("--purge", help="List what holds text of documents that the newest build has forgotten."),
     ] = False,
+    remove: Remove = False,
 ) -> None:
     """Put documents on the list of `forget`, or purge their text; without options, print when each was removed.
 
@@ -38,6 +40,8 @@ def forget(
     """
     if by and not ids:
         raise typer.BadParameter("--by needs --ids")
+    if remove and not purge:
+        raise typer.BadParameter("--remove needs --purge")
     failed = False
     with claimed_dataset(config, remove_empty=True) as dataset:
         if ids:
@@ -49,7 +53,9 @@ def forget(
             requested = remains.match_requests(dataset, listed, wanted)
             typer.echo(str(requested))
             failed = requested.is_failure
-        if purge:
+        if purge and not remove:
+            typer.echo(forgetting_purge.render_preview(graph.open_build(plan.plan_dataset(dataset))))
+        elif purge:
             purged = forgetting_purge.purge(graph.open_build(plan.plan_dataset(dataset)))
             typer.echo(forgetting_purge.render_purge(purged))
             failed = failed or bool(purged.remains or purged.unsearched)

@@ -15,6 +15,7 @@ from corpusmill.commands.app import INSPECT, app, command
 from corpusmill.commands.options import (
     EXIT_FAILED,
     AnyFormat,
+    AsJson,
     ConfigFile,
     KnownConfig,
     Record,
@@ -22,6 +23,7 @@ from corpusmill.commands.options import (
     Workers,
     is_page,
     require_earlier,
+    show,
     write_page,
 )
 from corpusmill.errors import visible
@@ -53,6 +55,7 @@ def verify(
         str | None,
         typer.Option(help="Instead: verify this delivered version (12 digits, or latest) at every destination."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read everything again: digests, accounts, exports, destinations. Exits 1 if anything is wrong."""
     if sample:
@@ -65,14 +68,14 @@ def verify(
         verification = inspect_verify.verify_build(
             build, workers=local.worker_count(workers, build.plan.source_bytes())
         )
-        typer.echo(inspect_verify.render(verification))
+        show(verification, as_json, inspect_verify.render)
     else:
         if version != "latest" and not description.VERSION.fullmatch(version):
             raise typer.BadParameter(f"{version!r} is neither 12 hex digits nor latest", param_hint="--version")
         verification = inspect_verify.verify_version(
             reading.load_config(config), version, workers=local.worker_count(workers)
         )
-        typer.echo(inspect_verify.render_version(verification))
+        show(verification, as_json, inspect_verify.render_version)
     if verification.findings:
         raise typer.Exit(EXIT_FAILED)
 
@@ -112,6 +115,7 @@ def trace(
         Path | None,
         typer.Option(help="For a Nanoset of several folders: mixture.json of `corpusmill mix`, with seed and tokens."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the documents in one record of an export, or in one step of a training run on it: file, line, id.
 
@@ -134,6 +138,9 @@ def trace(
             split=run_split,
             mixture=mixture,
         )
+        if as_json:
+            show(list(training.trace_samples(samples, first, count)), as_json, str)
+            return
         typer.echo(visible(samples.title))
         for sample in training.trace_samples(samples, first, count):
             typer.echo(f"\n{training.render_sample(sample)}")
@@ -142,7 +149,7 @@ def trace(
     if format is None or file is None or any(option is not None for option in run_options):
         raise typer.BadParameter("give --format and --file, or --step and --batch, or --first-sample")
     number_or_name = int(file) if file.isdigit() else file
-    typer.echo(lineage.render_trace(lineage.trace(planned(config), format, number_or_name, record or 0)))
+    show(lineage.trace(planned(config), format, number_or_name, record or 0), as_json, lineage.render_trace)
 
 
 def samples_of(step: int | None, batch: int | None, first_sample: int | None) -> tuple[int, int]:
@@ -160,14 +167,14 @@ def locate(
     source: Annotated[str | None, typer.Option(help="A source file's name.")] = None,
     line: Annotated[int | None, typer.Option(help="The line in it, from 1.", min=1)] = None,
     document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print where a document ended up: its records, or what was removed and which earlier text it repeats."""
     if document_id is not None and source is None and line is None:
-        typer.echo(
-            "\n\n".join(lineage.render_located(located) for located in lineage.locate_id(planned(config), document_id))
-        )
+        located = list(lineage.locate_id(planned(config), document_id))
+        show(located, as_json, lambda located: "\n\n".join(map(lineage.render_located, located)))
     elif document_id is None and source is not None and line is not None:
-        typer.echo(lineage.render_located(lineage.locate(planned(config), source, line)))
+        show(lineage.locate(planned(config), source, line), as_json, lineage.render_located)
     else:
         raise typer.BadParameter("give --source and --line, or --id")
 
@@ -178,13 +185,11 @@ def peek(
     record: Record = None,
     tokens: Annotated[int, typer.Option(help="At most this many of its tokens.", min=1)] = 512,
     config: KnownConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show one record of any export as ids and as text."""
-    typer.echo(
-        datasets_peek.render_peek(
-            datasets_peek.peek_record(path, record or 0, tokens, reading.load_config(config) if config else None)
-        )
-    )
+    known = reading.load_config(config) if config else None
+    show(datasets_peek.peek_record(path, record or 0, tokens, known), as_json, datasets_peek.render_peek)
 
 
 step_app = typer.Typer(help="Try steps of your own (docs/steps.md).", no_args_is_help=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
@@ -14,6 +14,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.lazy import lazily
 
 with lazily:
+    import msgspec
     import pydantic
 
     from corpusmill.config import dataset as config_dataset
@@ -53,7 +54,8 @@ _PLACES = "files, folders, globs, s3://, gs://, hf://."
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines: {_PLACES}")]
 InputsOrParquet = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines or parquet: {_PLACES}")]
 Workers = Annotated[
-    int | None, typer.Option(help=WORKERS, min=1, show_default="one per core, or one if there is little text")
+    int | None,
+    typer.Option("--workers", "-j", help=WORKERS, min=1, show_default="one per core, or one if there is little text"),
 ]
 WorkFolder = Annotated[Path, typer.Option(help="Folder for intermediate files; finished steps in it are reused.")]
 Memory = Annotated[
@@ -76,7 +78,10 @@ Format = Annotated[_FormatName, _FORMAT]
 AnyFormat = Annotated[_FormatName | None, _FORMAT]
 Page = Annotated[Path | None, typer.Option(help="Also write everything to an HTML page.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Reuse a step only if its outputs match their sha256.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what an earlier run of this command wrote.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace the output of an earlier run.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only the result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Every figure as JSON, for programs.")]
+Remove = Annotated[bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")]
 EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
 
@@ -110,6 +115,15 @@ EotToken = Annotated[str | None, typer.Option(help="The token that separates doc
 BosToken = Annotated[str | None, typer.Option(help="The token that begins documents, if not the tokenizer's own.")]
 Eod = Annotated[bool, typer.Option("--eod/--no-eod", help="EOD (EOS, EOT) after every document.")]
 Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every document.")]
+
+
+def show(value: Any, as_json: bool, render: Callable[[Any], str]) -> None:
+    """Print a value in words, or all its fields as JSON: dataclasses, structs, arrays and paths among them."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain)).decode() if as_json else render(value))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def print_rejected(rejected: RejectedLines) -> None:

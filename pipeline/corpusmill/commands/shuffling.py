@@ -9,6 +9,7 @@ import typer
 
 from corpusmill.commands import options
 from corpusmill.commands.app import STEPS, command
+from corpusmill.errors import ConfigError
 from corpusmill.lazy import lazily
 
 with lazily:
@@ -27,8 +28,15 @@ def shuffle_text(
     seed: options.Seed = 1234,
     memory: options.Memory = 1 << 30,
     work_folder: options.WorkFolder = Path("work"),
+    force: options.Force = False,
 ) -> None:
     """Shuffle the lines of jsonl files globally: every line once, the same bytes for any memory."""
+    if output.exists() and not force and output.is_file():
+        raise ConfigError(
+            "command.output_exists: the output exists",
+            where=output,
+            next_step="give --output another name, or replace it: --force",
+        )
     shuffled = lines.shuffle_text(inputs, str(output), seed=seed, memory_bytes=memory, scratch=work_folder / SCRATCH)
     typer.echo(f"{shuffled.records:,} lines, {shuffled.data_bytes:,} bytes shuffled", err=True)
 

@@ -173,11 +173,11 @@ def remove_garbage(work: Path, graph: Graph, garbage: Collection[Garbage]) -> li
 def render_garbage(garbage: list[Garbage], *, removed: bool) -> str:
     """In words for a terminal: a line per folder, and the total."""
     if not garbage:
-        return "no garbage"
+        return "nothing is left over"
     width = max(len(f"{item.size_bytes:,}") for item in garbage)
     lines = [f"{item.size_bytes:>{width},}  {address_of(item.folder)}  {item.reason}" for item in garbage]
     total = sum(item.size_bytes for item in garbage)
-    outcome = "removed" if removed else "can be removed; nothing was removed"
+    outcome = "removed" if removed else "can be removed: --remove does it"
     return "\n".join([*lines, f"{total:>{width},}  bytes in {len(garbage):,} folders {outcome}"])
 
 

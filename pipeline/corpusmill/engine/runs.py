@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corpusmill.engine.ledger import RECEIPT_NAME
 from corpusmill.engine.work_folder.small import refresh, refresh_all, write
-from corpusmill.errors import ConfigError
+from corpusmill.errors import MissingConfigError
 
 STARTED = ".started"  # its modification time says when the newest run began; receipts older than that were reused
 DELIVERED = ".delivered"
@@ -90,7 +90,7 @@ def last_configuration(work: Path) -> Path:
     """The copy of the configuration of the dataset's newest run; ConfigError if no run began."""
     begun = begun_plans(work)
     if not begun:
-        raise ConfigError(
+        raise MissingConfigError(
             "run.none_started: no run of a dataset has started in this folder",
             where=work,
             expected="a configuration, or a dataset's work folder, such as work/web",

@@ -156,7 +156,7 @@ def test_command_adds_ids_and_the_log_says_when_they_were_gone(tmp_path: Path) -
     latest = (tmp_path / "outputs" / "tiny" / "latest").resolve().name
     assert {row["version"] for row in log} == {latest}
     assert all(row["asked_at"] <= row["gone_at"] for row in log)
-    printed = run("forget", str(tmp_path / "tiny.yaml"), "--purge")
+    printed = run("forget", str(tmp_path / "tiny.yaml"), "--purge", "--remove")
     assert "purged 3 forgotten documents" in printed
 
 

@@ -80,17 +80,7 @@ def purge(build: Build) -> Purge:
 
     It may be repeated, and must be after an interruption.
     """
-    if build.config.forget is None:
-        raise PermanentError(
-            "forget.no_list: there is no list of documents to forget", next_step="add `forget` to the configuration"
-        )
-    if not (build.plan_folder / DELIVERED).exists():
-        raise PermanentError(
-            "forget.version_of_other_configuration: the newest version was not built from this configuration, list and"
-            " sources",
-            where=build.plan_folder,
-            next_step="build the dataset, which leaves the documents out; then purge",
-        )
+    _require_forgotten(build)
     done, search = Purge(), search_for(build)
     done.lists = [rows.matched_text() for rows in decisions_found(build) if rows.name == FORGOTTEN]
     done.documents, done.unsearchable = search.documents, search.unsearchable
@@ -107,6 +97,38 @@ def purge(build: Build) -> Purge:
     _note_references(build, search, done)
     _search_again(build, search, done)
     return done
+
+
+def render_preview(build: Build) -> str:
+    """In words for a terminal: what `purge` removes, without the search for step folders that hold some of the text;
+    PermanentError if the build must run first.
+    """
+    _require_forgotten(build)
+    own = version_of(build.receipt("manifest", UNIT))
+    lines = [
+        *(f"version  {old.folder}" for old in find_old_versions(build.config, keep=0, stays={own})),
+        *(f"step     {address_of(step.folder)}" for step in find_garbage(build.work, build.graph, config=build.config)),
+        *(
+            f"texts    {address_of(build.step_folder(stage, shard))}"
+            for shard, _ in forgotten_documents(build)
+            for stage in HOLDS_SOURCES
+        ),
+    ]
+    return "\n".join([*lines, "can be removed, with the step folders that hold some of the text: --remove does it"])
+
+
+def _require_forgotten(build: Build) -> None:
+    if build.config.forget is None:
+        raise PermanentError(
+            "forget.no_list: there is no list of documents to forget", next_step="add `forget` to the configuration"
+        )
+    if not (build.plan_folder / DELIVERED).exists():
+        raise PermanentError(
+            "forget.version_of_other_configuration: the newest version was not built from this configuration, list and"
+            " sources",
+            where=build.plan_folder,
+            next_step="build the dataset, which leaves the documents out; then purge",
+        )
 
 
 def _remove_versions(build: Build, done: Purge) -> None:

@@ -20,7 +20,7 @@ from corpusmill.documents.compression import (
 from corpusmill.documents.kinds import HEAD_BYTES
 from corpusmill.documents.lines import BYTE_ORDER_MARK, read_line_blocks
 from corpusmill.documents.reading import open_lines, standard_input
-from corpusmill.errors import ConfigError, CorruptDataError, SourceError
+from corpusmill.errors import ConfigError, CorruptDataError, MissingSourceError
 from corpusmill.export.files import whole_file
 from corpusmill.shuffle.lines import Shuffled, line_batches, shuffle_records
 from corpusmill.storage.listing import OtherFiles, other_files
@@ -75,7 +75,7 @@ def list_inputs(inputs: list[str], endings: tuple[str, ...]) -> tuple[list[str],
         below = sorted(str(path / name) for name in names if name.lower().endswith(endings))
         if not below:
             what = "has no file of a kind that can be shuffled" if path.is_dir() else "does not exist"
-            raise SourceError(
+            raise MissingSourceError(
                 f"reshuffle.no_input: an input {what}",
                 where=entry,
                 expected=f"a file, or a folder with {', '.join(endings)}",

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.dedup.stages.writeback import FOLDER as DOCUMENTS
-from corpusmill.errors import ConfigError, CorruptDataError, PermanentError, SourceError, TokenizerError
+from corpusmill.errors import (
+    ConfigError,
+    CorruptDataError,
+    MissingSourceError,
+    PermanentError,
+    SourceError,
+    TokenizerError,
+)
 from corpusmill.lazy import lazily
 from corpusmill.upload.stages.description import DATASET, described
 
@@ -166,7 +173,7 @@ def open_dataset(folder: str | Path, config: DatasetConfig | None = None) -> Dat
     folder = Path(folder).resolve()
     path = folder / DATASET
     if not path.is_file():
-        raise SourceError(
+        raise MissingSourceError(
             "dataset.not_finished: this is not the folder of a finished dataset",
             where=folder,
             expected=f"{DATASET}, which a build writes last",
@@ -181,7 +188,7 @@ def dataset_above(path: Path, config: DatasetConfig | None = None) -> Dataset:
     for folder in path.resolve().parents:
         if (folder / DATASET).is_file():
             return open_dataset(folder, config)
-    raise SourceError(
+    raise MissingSourceError(
         "dataset.file_outside: the file is not in a finished dataset, so its tokenizer is unknown",
         where=path,
         expected=f"{DATASET} in a folder above it",

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from corpusmill.errors import ConfigError, SourceError
+from corpusmill.errors import ConfigError, MissingConfigError, MissingSourceError, SourceError
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.checks import blocks
 from corpusmill.export.files import file_bytes, whole_file
@@ -43,6 +43,14 @@ def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
     names them, count once. SourceError for a part that is named twice, VerificationError for a folder of a finished
     dataset that lacks a file. See merge_parts and merge_files.
     """
+    for path in inputs:
+        if not path.exists() and not any(path.with_name(path.name + half).exists() for half in HALVES):
+            raise MissingSourceError(
+                "merge.no_part: there is no such part",
+                where=path,
+                expected="a folder, a prefix with its .bin and .idx, or a .ds file",
+                next_step="corpusmill merge outputs/web/latest/megatron --output all_text_document",
+            )
     paths = _parts([path for folder in inputs for path in (_parts_of(folder) if folder.is_dir() else [folder])])
     require_complete([*(folder for folder in inputs if folder.is_dir()), *paths])
     if output.suffix == ".ds" or (paths and all(path.suffix == ".ds" for path in paths)):
@@ -83,7 +91,7 @@ def _parts_of(folder: Path) -> list[Path]:
         suffix: sorted(folder.glob(f"*{suffix}"), key=lambda path: natural_order(path.name)) for suffix in SUFFIXES
     }
     if sum(map(bool, paths_by_suffix.values())) != 1:
-        raise ConfigError(
+        raise MissingConfigError(
             "merge.several_formats: the folder must hold parts of one format",
             where=folder,
             expected=".bin and .idx files, or .ds files",

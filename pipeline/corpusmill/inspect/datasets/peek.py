@@ -15,6 +15,7 @@ from corpusmill.inspect.datasets.dataset import dataset_above
 from corpusmill.inspect.datasets.records import open_records
 
 IDS_SHOWN = 16
+KINDS = (".tar", ".npy", ".bin", ".ds")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
     file or one outside a finished dataset, PermanentError for a record that is not there, VerificationError for a
     damaged file or index, TokenizerError for a `config` with another tokenizer than the dataset's.
     """
+    path = _file_of(path)
     dataset = dataset_above(path, config)
     require_complete([path.with_suffix("") if path.suffix in {".bin", ".idx", ".npy"} else path])
     records, ids = _read(path, record, dataset.vocabulary["dtype"])
@@ -53,6 +55,15 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
             raise
         return Peek(path, record, records, len(ids), shown, "", missing=error.what)
     return Peek(path, record, records, len(ids), shown, tokenizer.decode(shown).decode("utf-8", "backslashreplace"))
+
+
+def _file_of(path: Path) -> Path:
+    """A file of records for a Megatron prefix, and for a finished dataset's folder its first one; else `path`."""
+    if path.is_dir():
+        below = sorted(file for file in path.resolve().rglob("*") if file.suffix in KINDS)
+        return below[0] if below else path
+    prefix = path.with_name(f"{path.name}.bin")
+    return prefix if not path.exists() and prefix.exists() else path
 
 
 def _read(path: Path, record: int, dtype: str) -> tuple[int, NDArray[Any]]:

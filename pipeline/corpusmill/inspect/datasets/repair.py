@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpusmill.config import named_version, version_folder
-from corpusmill.errors import CorruptDataError, SourceError, VerificationError
+from corpusmill.errors import CorruptDataError, MissingSourceError, SourceError, VerificationError
 from corpusmill.inspect.verify.delivered import describe, read_card, read_file
 from corpusmill.inspect.verify.destinations import object_sha256
 from corpusmill.storage import Store, Wanted, fetch, is_hub, is_local, open_store
@@ -107,7 +107,7 @@ def version_store(location: str, endpoint_url: str | None) -> Store:
         version = latest_version(location, endpoint_url=endpoint_url)
         store = open_store(version_folder(location, version), endpoint_url=endpoint_url) if version else store
     if store.stat(SUMS) is None and store.stat(DATASET) is None:
-        raise SourceError(
+        raise MissingSourceError(
             "repair.no_copy: there is no copy of a dataset here",
             where=location,
             expected=f"{SUMS} and {DATASET}, or a {LATEST} that names the version",

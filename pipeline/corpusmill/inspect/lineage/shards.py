@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.config import absolute_here
 from corpusmill.dedup.stages.reference import file_of_reference, of_unit, text_step, units_of
 from corpusmill.dedup.stages.union import CUT_RANGES, REMOVE_RANGES, cuts_stage, repeats_of
 from corpusmill.engine.work import Input
@@ -359,7 +360,10 @@ def shard_of_source(build: Build, source: str) -> tuple[int, str]:
     """
     for number, files in enumerate(build.plan.shards):
         for file in files:
-            if source in (file.name, file.location) or (file.part and source == file.part.of):
+            whole = file.location if file.part is None else file.location.removesuffix(file.name) + file.part.of
+            if {source, absolute_here(source)} & {file.name, file.location, whole} or (
+                file.part and source == file.part.of
+            ):
                 return number, file.name
     names = [file.part.of if file.part else file.name for files in build.plan.shards for file in files]
     near = difflib.get_close_matches(source, names, n=3, cutoff=0.3) or names[:3]

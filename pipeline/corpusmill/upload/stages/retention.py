@@ -147,10 +147,10 @@ def remove_old_version(old: OldVersion) -> None:
         store.delete(file.name)
 
 
-def render_dataset(config: DatasetConfig) -> str:
-    """In words for a terminal: all that remove_dataset removes."""
+def render_dataset(config: DatasetConfig, *, removed: bool) -> str:
+    """In words for a terminal: all that remove_dataset removes, rendered before it does."""
     work = _measured(str(work_of(config)), None)
-    return render_old_versions([*find_every_version(config), work], removed=False)
+    return render_old_versions([*find_every_version(config), work], removed=removed)
 
 
 def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
@@ -159,7 +159,7 @@ def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
         return "no version can be removed"
     width = max(len(f"{version.size_bytes:,}") for version in versions)
     lines = [f"{version.size_bytes:>{width},}  {version.folder}  {version.files:,} files" for version in versions]
-    outcome = "removed" if removed else "can be removed; nothing was removed"
+    outcome = "removed" if removed else "can be removed: --remove does it"
     return "\n".join([*lines, f"{sum(version.size_bytes for version in versions):>{width},}  bytes {outcome}"])
 
 
