@@ -38,17 +38,19 @@ def delivered() -> dict[str, bytes]:
 
 
 def test_line_builds_and_its_configuration_goes_on_with_the_same_dataset() -> None:
-    first = run(*LINE, "--dedup", "100", "--shuffle-seed", "7")
+    first = run(*LINE, "--dedup", "100", "--shuffle-seed", "7", "--near", "0.9")
     assert first.exit_code == 0, first.output
     assert "out/web.yaml is the configuration" in first.output
     config = load_config("out/web.yaml")
     assert (config.name, config.source.paths, config.shuffle.seed) == ("web", ["data"], 7)
     assert (config.dedup.mode, config.dedup.minimum_bytes) == ("remove", 100)
+    assert config.near_duplicates is not None
+    assert config.near_duplicates.similarity == 0.9
     before = delivered()
     assert {name.partition("/")[0] for name in before} >= {"megatron", "dataset.json"}
     assert run("build", "out/web.yaml", "--workers", "1").exit_code == 0
     Path("data/more.jsonl").write_bytes(lines_of(make_documents(5, seed=3), first=20))
-    again = run(*LINE, "--dedup", "100", "--shuffle-seed", "7")
+    again = run(*LINE, "--dedup", "100", "--shuffle-seed", "7", "--near", "0.9")
     assert (again.exit_code, "going on" in again.output) == (0, True)
     assert delivered() != before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from corpusmill.builds.chain import STEPS
 from corpusmill.cli import app
-from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, check_config, load_config, parse_config, work_of
+from corpusmill.config import EXAMPLE, DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
 from corpusmill.export import formats
 from tests.commands.reference import each_command, names_of
@@ -113,8 +114,10 @@ def without_comments(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-@pytest.mark.parametrize("page", ["tokshuf.md", "bsade.md", "datatrove.md", "megatron.md"])
-def test_commands_of_a_migration_page_run_one_after_another(page: str, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "page", ["../README.md", "tutorial.md", "tokshuf.md", "bsade.md", "datatrove.md", "megatron.md"]
+)
+def test_commands_of_a_page_run_one_after_another(page: str, tmp_path: Path, monkeypatch: Any) -> None:
     """In a folder with JSON lines in data/, and web.yaml: the first configuration with the page's sections."""
     text = (DOCS / page).read_text()
     write_corpus(tmp_path / "data", documents=20)
@@ -252,6 +255,36 @@ def test_plans_copy_of_a_configuration_is_one_that_commands_take(tmp_path: Path)
     copy = load_config(receipt.with_name("config.json"))
     assert (copy.name, copy.source, copy.destinations) == (config.name, config.source, config.destinations)
     assert work_of(copy) == work_of(config)
+
+
+def guarantees() -> tuple[list[str], dict[str, list[str]]]:
+    """(what docs/guarantees.md guarantees, in order; {guarantee: its tests})."""
+    chain, differs, unseen, held = re.findall(
+        r"^## (?:The chain|When something differs|What no digest|Which test)(.*?)(?=^## )",
+        (DOCS / "guarantees.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    first = re.compile(r"^\| ([^|`]+) \|", re.MULTILINE)
+    named = (
+        first.findall(chain)[1:] + re.findall(r"^\* \*\*([^*]+)\*\*", differs, re.MULTILINE) + first.findall(unseen)[1:]
+    )
+    rows = re.findall(r"^\| ([^|]+) \| (`.+`) \|$", held, re.MULTILINE)
+    return named, {name: re.findall(r"`([^`]+)`", tests) for name, tests in rows}
+
+
+def test_every_guarantee_names_tests_that_are_there() -> None:
+    named, held = guarantees()
+    assert len(named) > 25
+    assert list(held) == named
+    for name, tests in held.items():
+        for test in tests:
+            path, _, function = test.partition("::")
+            defined = {
+                node.name
+                for node in ast.parse((ROOT / "tests" / path).read_text()).body
+                if isinstance(node, ast.FunctionDef)
+            }
+            assert function in defined, (name, test)
 
 
 def test_how_it_works_has_a_chapter_for_each_step_in_order() -> None:

@@ -56,7 +56,7 @@ with lazily:
 
 
 FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents"
-Reader = Literal["llm.c", "megatron", "nanotron"]
+Reader = Literal["llm.c", "megatron", "nanotron", "olmo-core", "trainer"]
 TextField = Annotated[str | None, typer.Option(help="The key of the text; default: detected.")]
 Exports = Annotated[
     list[str] | None, typer.Option("--export", help=f"A format; repeat, or separate by commas: {FORMATS}.")
@@ -208,6 +208,12 @@ def build(
         int | None,
         typer.Option(help="Of text: remove repeats of this many bytes; 0 keeps them.", min=0, show_default="500"),
     ] = None,
+    near: Annotated[
+        float | None,
+        typer.Option(
+            help="Of text: leave out documents that share this much of an earlier one, such as 0.8.", min=0.3, max=1
+        ),
+    ] = None,
     shuffle_seed: Annotated[
         int | None, typer.Option(help="Of text: the same seed, the same order.", min=0, show_default="1234")
     ] = None,
@@ -227,6 +233,7 @@ def build(
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
     settings = {
         "minimum_bytes": dedup,
+        "similarity": near,
         "seed": shuffle_seed,
         "endpoint_url": endpoint_url,
         "work_folder": None if work_folder == Path("work") else str(work_folder),

@@ -31,6 +31,8 @@ PRESETS: dict[str, Exports] = {
     "llm.c": {"numpy": {"layout": "llmc"}},
     "megatron": {"megatron": {}},
     "nanotron": {"nanoset": {}},
+    "olmo-core": {"olmo": {}},
+    "trainer": {"parquet_documents": {}},
 }
 """Who reads the dataset -> section `exports`."""
 
@@ -44,6 +46,7 @@ def starter(
     shard_bytes: str | None = None,
     endpoint_url: str | None = None,
     minimum_bytes: int = 500,
+    similarity: float | None = None,
     tokenizer: str = "cl100k_base",
     seed: int = 1234,
     exports: Exports = MappingProxyType({"megatron": {}}),
@@ -53,7 +56,8 @@ def starter(
     """A configuration of 12 lines or a few more, with a comment per key.
 
     `shard_bytes`: a size with its unit; without it the key is left out. `minimum_bytes`: of repeats; 0 keeps them.
-    `endpoint_url`: of the sources and of a destination in S3.
+    `similarity`: from which on
+    near-duplicates are removed. `endpoint_url`: of the sources and of a destination in S3.
     """
     dedup = f"{{mode: remove, minimum_bytes: {minimum_bytes}}}" if minimum_bytes else "{mode: none}"
     removed = f"remove repeats of {minimum_bytes} bytes and more" if minimum_bytes else "keep repeats"
@@ -71,6 +75,16 @@ def starter(
             else ()
         ),
         (f"dedup: {dedup}", f"{removed}; or mode: annotate, none"),
+        *(
+            [
+                (
+                    f"near_duplicates: {{similarity: {similarity}, action: remove}}",
+                    "leave out copies with small differences",
+                )
+            ]
+            if similarity is not None
+            else ()
+        ),
         (f"tokenizer: {{name: {_value(tokenizer)}}}", "an encoding, a .tiktoken or tokenizer.json file, or a hub id"),
         (f"shuffle: {{seed: {seed}}}", "the same seed produces the same order on every machine"),
         ("exports:", "a format is written if its key is present"),
