@@ -163,7 +163,11 @@ def test_command_on_a_missing_input_names_no_key_of_a_configuration(
         ("trace web.yaml --format foo --file 1", 2, "Invalid value for '--format': 'foo' is not one of"),
         ("diff latest latest", 2, "diff with --config finds it by its name"),
         ("verify folder", 2, "corpusmill verify CONFIG --version, or corpusmill repair A B --check"),
-        ("tokenize data --tokenizer folder/vocabulary --output out", 1, "a tokenizer file must end in .tiktoken or"),
+        (
+            "tokenize data --tokenizer folder/vocabulary --output out",
+            1,
+            "a tokenizer file must end in .tiktoken, .json or .model",
+        ),
     ],
 )
 def test_command_prints_words_that_fit_its_options(

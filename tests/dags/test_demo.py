@@ -95,7 +95,7 @@ def test_demo_builds_all_four_formats_and_prints_the_report(first: Demo, copy: P
     written = {path.name for path in (copy / "outputs").rglob("*") if path.is_file()}
     for wanted in (r"shard_00000000\.tar", r"manifest\.jsonl", r"train_0000\.npy", r".+\.bin", r".+\.idx", r".+\.ds"):
         assert any(re.fullmatch(wanted, name) for name in written), (wanted, sorted(written))
-    assert "accounts in balance" in first.output
+    assert "nothing lost or added" in first.output
 
 
 def test_demo_stays_below_its_memory_bound(first: Demo) -> None:
@@ -114,7 +114,7 @@ def test_demo_stops_airflow_and_leaves_no_process(first: Demo, copy: Path) -> No
 def test_demo_once_more_ends_with_its_plan_and_prints_the_same_report(first: Demo, copy: Path) -> None:
     again = run_demo(copy)
     assert again.exit_code == 0, again.output
-    assert "accounts in balance" in again.output
+    assert "nothing lost or added" in again.output
     assert len(list((copy / "work").glob("*/report/*/receipt.json"))) == 1
 
 

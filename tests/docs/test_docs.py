@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from corpusmill.builds.chain import STEPS
 from corpusmill.cli import app
-from corpusmill.config import EXAMPLE, DatasetConfig, check_config, load_config, parse_config, work_of
+from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, check_config, load_config, parse_config, work_of
 from corpusmill.config.starter import starter
 from corpusmill.export import formats
 from tests.commands.reference import each_command, names_of

@@ -56,7 +56,8 @@ def test_render_html_usual_build_says_the_facts() -> None:
         "web-en",
         "complete",
         "11 of 11 accounts in balance",
-        "engine: gigatoken, 41 documents of 1,229,953 by the reference library; 7 documents with the string of a",
+        "engine: gigatoken for 1,229,912 of 1,229,953 documents, the reference library for the others;"
+        " 7 documents with the string of a",
         "ids: 1,229,000 documents decoded to the exact text, 940 to its normalized form, 13 not proven",
         "579 MiB in 349,901 ranges",
         "154,170 of 1,233,364 documents (12.5 %), 383 MiB of text, are near-duplicates of an earlier document and were",

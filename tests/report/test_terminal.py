@@ -94,8 +94,9 @@ def test_print_summary_usual_build_says_the_facts() -> None:
         "< 0.01 % padding",
         "megatron       2 3.83 GiB 1,229,953 1.02 B",
         "✓ 7.65 GiB, 64 of 64 files verified: s3://corpora/web-en",
-        "✓ all 11 accounts in balance",
-        "engine: gigatoken, 41 documents of 1,229,953 by the reference library; 7 documents with the string of a",
+        "✓ 11 checks passed: nothing lost or added",
+        "engine: gigatoken for 1,229,912 of 1,229,953 documents, the reference library for the others;"
+        " 7 documents with the string of a",
         "ids: 1,229,000 documents decoded to the exact text, 940 to its normalized form",
         "warning: 1,203 documents in quarantine, in 2 files",
     ):

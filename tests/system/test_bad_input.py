@@ -153,7 +153,7 @@ def test_cli_build_prints_the_report(tmp_path, monkeypatch, capsys) -> None:
     config = config_file(tmp_path)
     code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0
-    for words in ("Duplicates", "accounts in balance", "report.html"):
+    for words in ("Duplicates", "nothing lost or added", "report.html"):
         assert words in output
 
 
@@ -312,7 +312,7 @@ def test_cli_build_on_a_full_disk_says_so_and_a_second_run_finishes(tmp_path, mo
         enlarge(disk, mebibytes=200)
         code, output = run_cli("build", str(config), "--workers", "1", monkeypatch=monkeypatch, capsys=capsys)
         assert code == 0
-    assert "accounts in balance" in output
+    assert "nothing lost or added" in output
 
 
 def test_document_that_no_export_can_hold_is_refused_by_tokenize(tmp_path: Path, monkeypatch) -> None:

@@ -141,7 +141,7 @@ def test_gc_finding_and_rendering_change_nothing(rebuilt) -> None:
     printed = render_garbage(garbage, removed=False)
     assert snapshot(second.work) == before
     assert f"{sum(item.size_bytes for item in garbage):,}  bytes in {len(garbage)} folders" in printed
-    assert printed.endswith("can be removed; nothing was removed")
+    assert printed.endswith("can be removed: --remove does it")
     assert all(str(item.folder) in printed for item in garbage)
 
 
@@ -178,7 +178,7 @@ def test_gc_locked_folder_stays(rebuilt) -> None:
 def test_gc_folder_without_receipt_is_garbage_unless_its_step_is_running(rebuilt) -> None:
     _, built = rebuilt
     remove_garbage(built.work, GRAPH, find_garbage(built.work, GRAPH))
-    assert render_garbage(find_garbage(built.work, GRAPH), removed=False) == "no garbage"
+    assert render_garbage(find_garbage(built.work, GRAPH), removed=False) == "nothing is left over"
     killed = built.work / "index" / "00009-0123456789abcdef"
     killed.mkdir()
     (killed / "tokenized").write_bytes(b"half")

@@ -50,7 +50,7 @@ STEP_FOLDER = re.compile(rf".+-[0-9a-f]{{{FOLDER_DIGITS}}}")
 UNFINISHED = "it has no receipt: its step never finished"
 HIDDEN = (CorpusmillError, ArithmeticError, LookupError, TypeError, ValueError)  # of unfinished and damaged builds
 ABANDONED = "no receipt names these outputs: their worker was killed, or another finished first"
-SUPERSEDED = "no step of a needed plan uses it"
+SUPERSEDED = "left over from an older build"
 
 
 @dataclass(frozen=True)

@@ -166,5 +166,5 @@ def render_preview(units: list[StepPreview], step_of: Mapping[str, str]) -> str:
         if len(reasons) > SHOWN_REASONS:
             lines.append(f"{'':<{WIDTH}}   and {len(reasons) - SHOWN_REASONS:,} other reasons")
     if any(row.fate == "may run" for row in units):
-        lines.append("What may run does if an input of it changes; otherwise it is reused.")
+        lines.append("`may run`: runs only if an input changes.")
     return "\n".join(lines)

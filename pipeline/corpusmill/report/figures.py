@@ -38,7 +38,9 @@ def decoded_text(exactly: int, normalized: int, unproven: int) -> str:
 def encoded_text(encoded: EncodedSummary) -> str:
     """Which engine made the ids, how many documents went to the reference, how many hold a special string."""
     why = f" ({', '.join(encoded.reasons)})" if encoded.reasons else ""
-    slow = f", {counted(encoded.by_reference, 'document')} of {encoded.documents:,} by the reference library"
+    documents = counted(encoded.documents, "document")
+    fast = f" for {encoded.documents - encoded.by_reference:,} of {documents}, the reference library for the others"
+    slow = fast if encoded.by_reference else f" for all of {documents}"
     special = f"; {counted(encoded.special, 'document')} with the string of a special token"
     kept = ", which stays text" if encoded.special_is_text else ", which became its id"
     return f"engine: {', '.join(encoded.engines)}{why}{slow}{special}{kept if encoded.special else ''}"

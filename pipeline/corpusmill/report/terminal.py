@@ -94,7 +94,7 @@ def _in_and_out(flow: Flow | None, as_text: Callable[[float], str]) -> str:
 def _balance(summary: BuildSummary) -> Lines:
     failed = summary.failed_checks
     if summary.checks and not failed:
-        yield Text.assemble(_mark(good=True), f" all {counted(len(summary.checks), 'account')} in balance")
+        yield Text.assemble(_mark(good=True), f" {counted(len(summary.checks), 'check')} passed: nothing lost or added")
     for check in failed[:LISTED_CHECKS]:
         yield Text.assemble(_mark(good=False), " ", (plain(check.name), "bold"), f": {_both_sides(check)}")
     if len(failed) > LISTED_CHECKS:

@@ -265,7 +265,7 @@ def render_purge(done: Purge) -> str:
     for title, names in (
         ("removed", done.removed),
         ("reclaimed", done.reclaimed),
-        ("out of reach", done.out_of_reach),
+        ("not removed", done.out_of_reach),
         ("still contains their text", done.remains),
         ("not searched", done.unsearched),
     ):
