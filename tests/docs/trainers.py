@@ -20,6 +20,18 @@ ROWS = (
     Row("MaxText", "{megatron: {}}", 100_277, "its `mmap` in file order, its `mmap_npy` in Megatron's"),
     Row("nanotron, datatrove", "{nanoset: {}}", 100_277, "`dataset_folder`"),
     Row("OLMo-core", "{olmo: {}}", 100_277, "`NumpyFSLDatasetConfig`; state its `dtype`"),
+    Row(
+        "HF Trainer, TRL, SkyRL",
+        "{parquet_documents: {columns: [input_ids]}}",
+        100_277,
+        "`datasets.load_dataset`; a document a row, with BOS and EOS as `framing` has them",
+    ),
+    Row(
+        "Axolotl",
+        "{parquet_documents: {columns: [input_ids, attention_mask, labels]}}",
+        100_277,
+        "drops rows longer than its `sequence_len`",
+    ),
     Row("open_lm (DCLM)", "{webdataset: {context_tokens: 2049}}", 50_277, "`--dataset-manifest`; `seq_len` 2048"),
     Row("Megatron-Energon", "{webdataset: {}}", 100_277, "after `energon prepare`, on a copy"),
     Row(
@@ -27,6 +39,12 @@ ROWS = (
         "{numpy: {layout: llmc, test_shards: 1, number_digits: 6, file_name: 'fineweb_{split}_{number}.bin'}}",
         50_257,
         "at most 65,536 ids: `tokenizer.name: gpt2`",
+    ),
+    Row(
+        "llm.c's train_llama3.py",
+        "{numpy: {layout: llama3, test_shards: 1, number_digits: 6, file_name: 'fineweb_{split}_{number}.bin'}}",
+        128_256,
+        "ids of 4 bytes",
     ),
     Row(
         "modded-nanogpt",
@@ -69,9 +87,9 @@ What you train with, and what to write in the configuration:
 """
 TAIL = """
 The report of a build has the loader's lines with the paths of its files, and up to how many ranks read all of them.
-HF Trainer, TRL, Axolotl, torchtitan, nanochat and litgpt take text, or tokenize by themselves: with `dedup.writeback`,
-the default where duplicates are removed, the documents are delivered, too, and the dataset's card has the line for
-`datasets`.
+Trainers that tokenize by themselves (HF Trainer, TRL, Axolotl, torchtitan, nanochat, litgpt) take text: with
+`dedup.writeback`, the default where duplicates are removed, the documents are delivered, too, and the dataset's card
+has the line for `datasets`.
 """
 
 

@@ -46,6 +46,8 @@ COMPARED_ELSEWHERE = {
     "card": "tests/system/test_card.py: with a dataset that states nothing",
     "steps": "tests/system/test_steps.py: with builds of sources that they had already decided about",
     "dedup.against": "tests/system/test_against.py: with builds of the references' files and the dataset's",
+    "exports.numpy.merge_rest": "tests/system/test_export_options.py: with the tokens of .npy shards",
+    "exports.numpy.bos_index": "tests/system/test_export_options.py: with the EOTs of the shards",
     "exports.olmo": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "exports.parquet_documents": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
@@ -53,6 +55,7 @@ COMPARED_ELSEWHERE = {
 CHOICES_COMPARED_ELSEWHERE = {
     "exports.numpy.layout": {
         "llmc",
+        "llama3",
         "automodel",
     },  # tests/system/test_export_options.py: with the tokens of .npy shards
 }

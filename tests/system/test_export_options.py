@@ -88,9 +88,64 @@ def test_numpy_shards_behind_a_header_have_the_tokens_of_the_npy_shards(root, la
     assert verify_build(built).findings
 
 
+def test_numpy_shards_of_llama3_hold_ids_of_four_bytes_and_the_rest_joins_the_last_shard(root) -> None:
+    wanted = {"tokens_per_shard": 3000, "test_shards": 1, "test_name": "val"}
+    plain = build(root, name="plain_wide", exports={"numpy": wanted})
+    there = outputs(root, "plain_wide") / "numpy"
+    parts = [*sorted(there.glob("val/*")), *sorted(there.glob("train/*"))]
+    expected = np.concatenate([np.load(path) for path in parts])
+    assert len(expected) % 3000
+    built = build(root, name="llama3", exports={"numpy": wanted | {"layout": "llama3", "merge_rest": True}})
+    folder = outputs(root, "llama3") / "numpy"
+    paths = [*sorted(folder.glob("val/*")), *sorted(folder.glob("train/*"))]
+    sizes = []
+    for path in paths:
+        header = np.fromfile(path, "<i4", 256).tolist()
+        sizes.append(header[2])
+        assert header == [20240801, 7, sizes[-1], 0, *[0] * 252]
+    shards = len(expected) // 3000
+    assert sizes == [3000] * (shards - 1) + [3000 + len(expected) % 3000]
+    assert np.array_equal(np.concatenate([np.fromfile(path, "<u4", offset=1024) for path in paths]), expected)
+    assert not verify_build(built).findings, render(verify_build(built))
+    assert verify_records(built, 40, 1)
+    assert sum(len(ids) for ids in open_dataset(outputs(root, "llama3"))["numpy"]) == len(expected)
+    assert plain.total("export", "slots") == built.total("export", "slots")
+
+
+def test_numpy_bos_index_lists_where_documents_begin_in_each_shard(root) -> None:
+    settings = {"layout": "automodel", "tokens_per_shard": 3000, "bos_index": True}
+    built = build(root, name="beginnings", exports={"numpy": settings})
+    paths = sorted(outputs(root, "beginnings").glob("numpy/*/*.bin"))
+    for path in paths:
+        tokens = np.fromfile(path, "<u4", offset=1024)
+        index = np.fromfile(path.with_suffix(".bos.idx"), "<i4")
+        assert index.tolist() == np.flatnonzero(tokens == 100257).tolist()
+    assert len(paths) > 2
+    assert not verify_build(built).findings, render(verify_build(built))
+    index = paths[1].with_suffix(".bos.idx")
+    index.write_bytes(index.read_bytes()[:-4])
+    assert verify_build(built).findings
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"merge_rest": True}, "config.merge_rest_layout"),
+        ({"bos_index": True, "layout": "llmc"}, "config.bos_index_layout"),
+        ({"layout": "llmc", "merge_rest": True, "tokens_per_shard": 1_073_739_776 // 2 + 1}, "config.shard_too_large"),
+    ],
+)
+def test_numpy_options_of_other_layouts_are_refused(root, changes, code) -> None:
+    with pytest.raises(ConfigError, match=code):
+        check_config(configuration(root, exports={"numpy": changes}), where="test")
+
+
 def test_numpy_layout_whose_readers_take_two_bytes_is_refused_or_warned_of_before_the_build(root, caplog) -> None:
     with raises("numpy.layout_width", "automodel"):
         build(root, name="wide", exports={"numpy": {"layout": "llmc"}})
+    narrow = {"tokenizer": {"name": "gpt2", "file": str(shared("gpt2.tokenizer.json"))}}
+    with raises("numpy.layout_wide", "llmc"):
+        build(root, name="narrow", exports={"numpy": {"layout": "llama3"}}, **narrow)
     build(root, name="wide", exports={"numpy": {"layout": "bin"}})
     assert "nanoGPT's own loader reads 2" in caplog.text
 

@@ -47,7 +47,7 @@ class WebDatasetConfig(FormatSection):
     exp_data: bool = False
 
 
-HEADED = {"llmc": 1_073_739_776, "automodel": (1 << 31) - 1}
+HEADED = {"llmc": 1_073_739_776, "llama3": (1 << 31) - 1, "automodel": (1 << 31) - 1}
 """Layouts of `.bin` shards behind a header -> the most tokens of a shard: one read call of modded-nanogpt returns no
 more than 2^31 - 4096 bytes, and the header counts tokens in an int32.
 """
@@ -62,7 +62,10 @@ class NumpyConfig(FormatSection):
     files = ".npy shards of tokens, for Jaxformer and nanoGPT"
 
     tokens_per_shard: Count = 100_000_000
-    layout: Literal["npy", "bin", "llmc", "automodel"] = "npy"
+    layout: Literal["npy", "bin", "llmc", "llama3", "automodel"] = "npy"
+    # Left out of dumps where they are not asked for: fingerprints of datasets from before them stay.
+    merge_rest: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    bos_index: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     test_shards: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
     test_name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
@@ -90,7 +93,11 @@ class NumpyConfig(FormatSection):
             raise InvalidValueError("config.npy_layout: checkpoints and placeholders need layout npy")
         if self.layout == "npy" and not self.file_name.endswith(".npy"):
             raise InvalidValueError("config.file_name_ending: files of layout npy end in .npy")
-        if self.tokens_per_shard > (most := HEADED.get(self.layout, LARGEST_COUNT)):
+        if self.merge_rest and self.layout not in HEADED:
+            raise InvalidValueError(f"config.merge_rest_layout: merge_rest is for layouts {', '.join(HEADED)}")
+        if self.bos_index and self.layout != "automodel":
+            raise InvalidValueError("config.bos_index_layout: bos_index is for layout automodel")
+        if self.tokens_per_shard > (most := HEADED.get(self.layout, LARGEST_COUNT) >> self.merge_rest):
             raise InvalidValueError(
                 f"config.shard_too_large: a shard of layout {self.layout} has at most {most:,} tokens"
             )

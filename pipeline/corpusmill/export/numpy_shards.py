@@ -10,16 +10,18 @@
          128 4 B x N  tokens, little endian (2 B x N for '<u2')
 
 nanoGPT's layout is the same stream as one raw file per split, `train.bin` and `val.bin`: the tokens without a header.
-`llmc` and `automodel` are shards behind a header of 1,024 bytes, 256 int32:
+`llmc`, `llama3` and `automodel` are shards behind a header of 1,024 bytes, 256 int32:
 
-    .bin   0  i32     20240520 (llmc) or 278895051 (automodel)
-           4  i32     1, the version
+    .bin   0  i32     20240520 (llmc), 20240801 (llama3) or 278895051 (automodel)
+           4  i32     1, the version; llama3: 7
            8  i32     N, tokens of the file
-          12  i32     automodel: 2 or 4, bytes of a token; llmc: 0
+          12  i32     automodel: 2 or 4, bytes of a token; others: 0
           16  252 i32 zeros
-        1024  tokens, little endian: uint16; automodel: uint32, too
+        1024  tokens, little endian: uint16; llama3: uint32; automodel: either
+    .bos.idx  on request beside automodel's: i32 a document that begins in the file, the position of its EOT in tokens
 
-Readers of llmc: llm.c, modded-nanogpt, parameter-golf, dion; of both: NeMo AutoModel. They take sorted globs, hold
+Readers of llmc: llm.c, modded-nanogpt, parameter-golf, dion; of llama3: llm.c's train_llama3.py; of llmc and automodel:
+NeMo AutoModel. They take sorted globs, hold
 nothing out, and want every file to have more than a global batch of tokens. modded-nanogpt needs two training files,
 AutoModel twice as many as there are ranks times loader workers.
 
@@ -39,7 +41,7 @@ import io
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,12 +51,16 @@ from corpusmill.export.files import fault, file_bytes, mapped, whole_file
 from corpusmill.export.framing import Framing, frame, refuse_special_beyond
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 log = logging.getLogger(__name__)
 
 HEADER_BYTES = 128
 RAW_SUFFIX = ".bin"
 HEADED_BYTES = 1024
-MAGIC = {"llmc": 20240520, "automodel": 278895051}
+MAGIC = {"llmc": 20240520, "llama3": 20240801, "automodel": 278895051}
+VERSION = {"llmc": 1, "llama3": 7, "automodel": 1}
 DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
 
 
@@ -161,12 +167,20 @@ def shard_header(tokens: int, dtype: np.dtype[Any]) -> bytes:
 def headed_header(layout: str, tokens: int, dtype: np.dtype[Any]) -> bytes:
     """The 1,024 bytes before `tokens` tokens of `dtype` in a file of layout llmc or automodel."""
     header = np.zeros(HEADED_BYTES // 4, "<i4")
-    header[:4] = MAGIC[layout], 1, tokens, dtype.itemsize if layout == "automodel" else 0
+    header[:4] = MAGIC[layout], VERSION[layout], tokens, dtype.itemsize if layout == "automodel" else 0
     return header.tobytes()
 
 
 def refuse_width(layout: str, vocabulary_size: int) -> None:
     """ConfigError for ids that llm.c's files cannot hold; a warning where nanoGPT's loader would misread them."""
+    if layout == "llama3" and vocabulary_size <= 1 << 16:
+        raise ConfigError(
+            "numpy.layout_wide: the reader of layout llama3 takes ids of 4 bytes",
+            where="exports.numpy.layout: llama3",
+            expected=f"a vocabulary of more than {1 << 16:,} ids",
+            got=f"{vocabulary_size:,} ids, which have 2 bytes",
+            next_step="layout: llmc is that of 2 bytes",
+        )
     if vocabulary_size <= 1 << 16:
         return
     if layout == "bin":
@@ -181,7 +195,7 @@ def refuse_width(layout: str, vocabulary_size: int) -> None:
             where="exports.numpy.layout: llmc",
             expected=f"a vocabulary of at most {1 << 16:,} ids",
             got=f"{vocabulary_size:,} ids",
-            next_step="layout: automodel states the width in its header, layout: npy in numpy's",
+            next_step="layout: llama3 is llm.c's for 4 bytes; automodel and npy state the width in their headers",
         )
 
 
@@ -226,6 +240,38 @@ def write_shard(
                 next_step="check the interval of the stream that was planned for this shard",
             )
     return {"tokens": tokens, "bytes": len(_header_of(path, tokens, dtype, layout)) + tokens * dtype.itemsize}
+
+
+def bos_index_path(path: Path) -> Path:
+    """The `.bos.idx` of a shard."""
+    return path.with_name(path.name.removesuffix(RAW_SUFFIX) + ".bos.idx")
+
+
+def write_bos_index(path: Path, places: NDArray[np.int64]) -> None:
+    """Write the positions of the EOTs that begin documents in the shard at `path`, below 2^31, beside it."""
+    with whole_file(bos_index_path(path), keep_empty=True) as file:
+        file.write(places.astype("<i4").data)
+
+
+def verify_bos_index(path: Path, tokens: TokenArray, eot_id: int, *, all_eots: bool) -> None:
+    """Check the `.bos.idx` of the shard at `path`: ascending positions of EOTs; with `all_eots` of every one.
+
+    VerificationError, naming file and byte.
+    """
+    index = bos_index_path(path)
+    size = file_bytes(index)
+    places = mapped(index, "<i4", size // 4).astype(np.int64)
+    inside = (places >= 0) & (places < len(tokens))
+    right = inside & (tokens[np.where(inside, places, 0)] == eot_id) & (np.diff(places, prepend=-1) > 0)
+    if size % 4 or not right.all() or (all_eots and len(places) != np.count_nonzero(tokens == eot_id)):
+        at = int(np.argmin(right)) if not right.all() else len(places)
+        raise fault(
+            "numpy.bos_index_differs: the index does not list the beginnings of documents",
+            index,
+            4 * at,
+            expected=f"ascending positions of id {eot_id}",
+            got=int(places[at]) if at < len(places) else f"{len(places)} positions",
+        )
 
 
 def open_shard(path: Path, dtype: np.dtype[Any] | None = None) -> TokenArray:

@@ -30,7 +30,7 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "npy": {"numpy": {"tokens_per_shard": 3000, "checkpoints": True}},
     "raw": {"numpy": {"layout": "bin"}},
     "llmc": {"numpy": {"layout": "llmc", "tokens_per_shard": 3000}},
-    "automodel": {"numpy": {"layout": "automodel", "tokens_per_shard": 3000}},
+    "automodel": {"numpy": {"layout": "automodel", "tokens_per_shard": 3000, "bos_index": True}},
     "megatron": {"megatron": {"part_bytes": "16KiB"}},
     "olmo": {"olmo": {"file_tokens": 4000, "offsets": True}},
     "parquet_documents": {

@@ -66,7 +66,7 @@ class Settings(Identity, frozen=True, kw_only=True):
 
     `framing` of whole documents, unless it is the default; `loss`: Nanoset files say which tokens are trained on;
     `layout`: of shards of the stream behind a header; `offsets`: OLMo-core's files have a third beside them; `rows`:
-    columns and row groups of parquet.
+    columns and row groups of parquet; `bos_index`: AutoModel's shards have their documents' beginnings beside them.
     """
 
     outputs: dict[str, list[tuple[int, str, list[CellSlice]]]]
@@ -76,6 +76,7 @@ class Settings(Identity, frozen=True, kw_only=True):
     layout: str | UnsetType = UNSET
     offsets: bool | UnsetType = UNSET
     rows: dict[str, Any] | UnsetType = UNSET
+    bos_index: bool | UnsetType = UNSET
     libraries: dict[str, str]
 
     def framing_of_documents(self) -> Framing:
@@ -151,6 +152,10 @@ class Format(ABC):
     def link(self, _tokens: Path, _cells: Cells, _output: Output, _folder: Path, _settings: Settings) -> dict[str, int]:
         """As `write`, but the token file is a hard link of another format's, which has the same records."""
         raise NotImplementedError
+
+    def file_names(self, name: str, exports: ExportsConfig) -> tuple[str, ...]:
+        """The names of the files of an output."""
+        return tuple(name + suffix for suffix in self.suffixes(exports))
 
     def stated(self, _exports: ExportsConfig, _framing: dict[str, Any]) -> dict[str, Any]:
         """What `dataset.json` states of its files that their names do not say."""

@@ -42,6 +42,8 @@ class NumpyShards(Format):
         if wanted.layout == "bin":
             return numpy_shards.raw_bounds(total, wanted.test_share, wanted.split_names())
         bounds = [*range(0, total, wanted.tokens_per_shard), total]
+        if wanted.merge_rest and total % wanted.tokens_per_shard and len(bounds) > 2:
+            del bounds[-2]
         names = numpy_shards.shard_names(
             len(bounds) - 1,
             wanted.held_out(),
@@ -62,7 +64,14 @@ class NumpyShards(Format):
         pieces = _stream_pieces(cells, output, settings.vocabulary, tally)
         dtype, layout = np.dtype(settings.vocabulary.dtype), settings.layout or ""
         numpy_shards.write_shard(folder / output.name, pieces, tokens, dtype, layout=layout)
+        if settings.bos_index:
+            numpy_shards.write_bos_index(folder / output.name, _beginnings(cells, output))
         return {"slots": tokens}
+
+    def file_names(self, name: str, exports: ExportsConfig) -> tuple[str, ...]:
+        assert exports.numpy is not None
+        index = (str(numpy_shards.bos_index_path(Path(name))),) if exports.numpy.bos_index else ()
+        return (name, *index)
 
     def refuse(self, exports: ExportsConfig, vocabulary_size: int) -> None:
         assert exports.numpy is not None
@@ -89,6 +98,9 @@ class NumpyShards(Format):
             vocabulary_size=ids.size,
             layout=config.exports.numpy.layout,
         )
+        if config.exports.numpy.bos_index:
+            tokens = numpy_shards.open_shard(path, np.dtype(ids.dtype))
+            numpy_shards.verify_bos_index(path, tokens, ids.eot_id, all_eots=not config.tokenizer.parse_special)
         return {"slots": seen["tokens"]}
 
     def blocks(self, path: Path, about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
@@ -96,10 +108,14 @@ class NumpyShards(Format):
         if path.suffix == ".npy":
             tokens = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         else:
-            # llm.c's and AutoModel's headers: 256 int32, the third of which counts the tokens.
+            # llm.c's two and AutoModel's headers: 256 int32, the third of which counts the tokens.
             begin = np.fromfile(path, "<i4", 256)
             size, width = path.stat().st_size, about.dtype.itemsize
-            headed = len(begin) == 256 and begin[0] in {20240520, 278895051} and size == 1024 + width * int(begin[2])
+            headed = (
+                len(begin) == 256
+                and begin[0] in {20240520, 20240801, 278895051}
+                and size == 1024 + width * int(begin[2])
+            )
             tokens = np.fromfile(path, about.dtype.newbyteorder("<"), offset=1024 if headed else 0)
         yield tokens, np.array([len(tokens)], np.uint64)
 
@@ -107,6 +123,18 @@ class NumpyShards(Format):
         tokens = numpy_shards.open_shard(path, dtype)
         for record in wanted:
             yield tokens[record.first : record.last]
+
+
+def _beginnings(cells: Cells, output: Output) -> Any:
+    """The positions in an output of the EOTs that begin documents there, from the cells' counts."""
+    places, written = [np.zeros(0, np.int64)], 0
+    for number, first, last in output.slices:
+        ends = token_shard.open_record_shard(cells[number].folder()).ends
+        eots = np.concatenate([np.zeros(1, np.uint64), ends])[:-1] + np.arange(len(ends), dtype=np.uint64)
+        low, high = np.searchsorted(eots, np.array([first, last], np.uint64)).tolist()
+        places.append(eots[low:high].astype(np.int64) - first + written)
+        written += last - first
+    return np.concatenate(places)
 
 
 def _stream_pieces(cells: Cells, output: Output, ids: Vocabulary, tally: WrittenContent) -> Iterator[Any]:

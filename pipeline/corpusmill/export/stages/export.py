@@ -77,6 +77,7 @@ def _identity(build: Build, unit: str) -> Settings:
         rows=rows.model_dump(mode="json", include={"columns", "loss_mask", "rows_per_group"})
         if "parquet_documents" in wanted and rows
         else UNSET,
+        bos_index=True if "numpy" in wanted and numpy and numpy.bos_index else UNSET,
         loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
         libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
     )
@@ -116,10 +117,10 @@ def _input_size(wanted: dict[str, list[Any]]) -> int:
 def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     """The planned files were written, and no others."""
     planned = {
-        f"{name}/{output.name}{suffix}"
+        f"{name}/{file}"
         for name, outputs in _outputs(build, unit).items()
         for output in outputs
-        for suffix in FORMATS[name].suffixes(build.config.exports)
+        for file in FORMATS[name].file_names(output.name, build.config.exports)
     }
     written = {output.name for output in receipt.outputs}
     return [

@@ -46,7 +46,20 @@ if TYPE_CHECKING:
 
 
 # Endings that files add to the name of their output; megatron and nanoset write several files per output.
-ENDINGS = (".ds.metadata", ".ds.index", ".ds", ".bin", ".idx", ".tar", ".npy", ".csv.gz", ".offsets", ".parquet")
+ENDINGS = (
+    ".bos.idx",
+    ".ds.metadata",
+    ".ds.index",
+    ".ds",
+    ".bin",
+    ".idx",
+    ".tar",
+    ".npy",
+    ".csv.gz",
+    ".offsets",
+    ".parquet",
+    ".bos.idx",
+)
 
 
 def find_output(build: Build, export: str, file: int | str) -> layout.OutputPlan:
