@@ -202,8 +202,9 @@ def test_damaged_model_is_refused_or_gives_the_librarys_ids(tmp_path) -> None:
     content = model([("ab", -1.0)])
     with raises("tokenizer.not_sentencepiece", "tokenizer.model"):
         loaded(content[:-40], tmp_path)
-    with raises("tokenizer.not_sentencepiece"):
-        loaded(b"\n\x02ab" + bytes(20), tmp_path)
+    for damaged in (b"\n\x02ab" + bytes(20), content.replace("中".encode(), b"\xff\xfe\xfd")):
+        with raises("tokenizer.not_sentencepiece"):
+            loaded(damaged, tmp_path)
 
 
 def test_folder_with_a_model_alone_is_a_tokenizer(tmp_path) -> None:

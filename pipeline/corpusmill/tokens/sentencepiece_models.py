@@ -59,14 +59,18 @@ class SentencePieceReference:
         try:
             self._processor.LoadFromSerializedProto(content)
             model = messages.ModelProto.FromString(content)
-        except (DecodeError, RuntimeError) as error:
+            # Of a piece that is not UTF-8, protobuf gives bytes, or raises.
+            self.pieces = [
+                (str(piece.piece, "utf-8") if isinstance(piece.piece, bytes) else piece.piece, piece.score, piece.type)
+                for piece in model.pieces
+            ]
+        except (DecodeError, RuntimeError, UnicodeDecodeError) as error:
             raise TokenizerError(
                 "tokenizer.not_sentencepiece: the file is not a model that sentencepiece can read",
                 where=path,
                 got=type(error).__name__,
                 next_step="fetch it again; ranks of tiktoken begin with base64, and may also be called .model",
             ) from None
-        self.pieces = [(piece.piece, piece.score, piece.type) for piece in model.pieces]
         self.trainer, self.normalizer = model.trainer_spec, model.normalizer_spec
         self.vocabulary_size = len(self.pieces)
         self._ids = {piece: number for number, (piece, _, _) in enumerate(self.pieces)}  # no two are equal
@@ -118,7 +122,7 @@ class SentencePieceReference:
             "its normalizer removes spaces": self.normalizer.remove_extra_whitespaces,
             "it does not mark spaces": not self.normalizer.escape_whitespaces,
             "it marks the ends of words": self.trainer.treat_whitespace_as_suffix,
-            "its vocabulary does not have every byte": not bytes_held.issuperset(BYTE_TOKENS),
+            "its vocabulary does not have every byte": bytes_held != set(BYTE_TOKENS),
         }
         return next((reason for reason, applies in reasons.items() if applies), "")
 
