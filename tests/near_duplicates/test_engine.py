@@ -6,21 +6,27 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from corpusmill.documents.batch import SEPARATOR
 from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE, TextShard
 from corpusmill.engine.sections import Sections
 from corpusmill.near_duplicates import decide, groups, similarity
 from corpusmill.near_duplicates.signatures import Bands, Signer, bands_for, batches
+from tests.decontamination.planted import is_there
+from tests.near_duplicates.corpora import corpus
+from tests.near_duplicates.planted import plant
 from tests.oracles import near_duplicates as oracle
 from tests.quick import examples
 
 EVERY_PAIR = Bands(108, 1)
+MANY_BANDS = Bands(400, 1)  # misses a pair of similarity 0.3 in 10^62
 Found = list[tuple[int, float] | None]
 
 
@@ -35,23 +41,22 @@ def shard_of(folder: Path, texts: Sequence[str]) -> TextShard:
     return TextShard(folder, text, offsets, none, none, (), np.empty(0, np.int64))
 
 
-def found_in(
-    folder: Path, shards: Sequence[Sequence[str]], least: float, words: int, bands: Bands, partitions: int
-) -> tuple[Found, dict[str, int]]:
-    """(for each text of all shards its kept one and their similarity, or None; counts of pairs)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = [shard_of(folder / f"text-{number}", of_shard) for number, of_shard in enumerate(shards)]
+def decided_of(
+    folder: Path, texts: Sequence[TextShard], least: float, words: int, bands: Bands, partitions: int
+) -> tuple[list[NDArray[Any]], NDArray[np.uint32], dict[str, int]]:
+    """(what decide.decide returns, counts of pairs), through files in `folder` as the stages write them."""
     digests, keyed = [], []
     for number, text in enumerate(texts):
         signer, own = Signer(words), [np.empty(0, np.uint64)]
-        with groups.KeyWriter(text.folder) as writer:
+        (signed := folder / f"keys-{number}").mkdir()
+        with groups.KeyWriter(signed) as writer:
             for _first, _last, starts, ends in batches(text):
                 keys, _ = signer.keys(text.text, starts, ends, bands)
                 writer.append(keys)
                 own.append(keys[:, -1])
         digests.append(np.concatenate(own))
-        keyed.append(Sections(text.folder))
-        assert writer.rows == len(shards[number]) * (bands.bands + 1)
+        keyed.append(Sections(signed))
+        assert writer.rows == text.documents * (bands.bands + 1)
     proposed, counts = [], {"rows": 0, "pairs": 0, "pairs_left_out": 0, "compared": 0, "left_out": 0}
     for partition in range(partitions):
         (folder / f"pairs-{partition}").mkdir()
@@ -71,7 +76,16 @@ def found_in(
         matches.append(rows)
         counts["compared"] += compared["compared"]
         counts["left_out"] += compared["left_out"]
-    decided, copies = decide.decide(matches, [text.documents for text in texts])
+    return *decide.decide(matches, [text.documents for text in texts]), counts
+
+
+def found_in(
+    folder: Path, shards: Sequence[Sequence[str]], least: float, words: int, bands: Bands, partitions: int
+) -> tuple[Found, dict[str, int]]:
+    """(for each text of all shards its kept one and their similarity, or None; counts of pairs)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = [shard_of(folder / f"text-{number}", of_shard) for number, of_shard in enumerate(shards)]
+    decided, copies, counts = decided_of(folder, texts, least, words, bands, partitions)
     bases = np.cumsum([0, *map(len, shards)])
     found: Found = [None] * int(bases[-1])
     for number, rows in enumerate(decided):
@@ -81,6 +95,32 @@ def found_in(
     assert [match is not None for match in found] == (copies == decide.LEFT_OUT).tolist()
     assert all(copies[kept] == kept_of.count(kept) for kept in kept_of)
     return found, counts
+
+
+@examples(40)
+@given(seed=st.integers(0, 2**32), ends=st.lists(st.integers(0, 80), max_size=3))
+def test_near_duplicates_of_corpora_of_many_scripts_are_those_of_the_definition(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, ends: list[int]
+) -> None:
+    texts = corpus(seed, 80)
+    for least, words in (("0.3", 1), ("0.5", 2), ("0.8", 5), ("1.0", 5)):
+        found, _ = found_in(tmp_path_factory.mktemp("rounds"), cut(texts, ends), float(least), words, MANY_BANDS, 4)
+        assert found == expected(texts, least, words)
+
+
+@pytest.mark.skipif(not is_there(), reason="the corpus is not here")
+def test_near_duplicates_of_the_labelled_set_are_nearly_all_and_each_has_a_kept_match(tmp_path: Path) -> None:
+    labelled = plant(0, originals=300, each=25)
+    found, _ = found_in(tmp_path, [labelled.texts[::2], labelled.texts[1::2]], 0.8, 5, bands_for(0.8), 4)
+    order = [*range(0, len(found), 2), *range(1, len(found), 2)]
+    sets = [labelled.sets[number] for number in order]
+    true = {number for number, match in enumerate(oracle.decide_quickly(sets, "0.8")) if match}
+    removed = {number: match for number, match in enumerate(found) if match}
+    assert len(true & removed.keys()) >= 0.99 * len(true) > 300
+    for number, (kept, share) in removed.items():
+        assert found[kept] is None
+        assert kept < number
+        assert share == float(oracle.jaccard(sets[kept], sets[number])) >= 0.8
 
 
 def expected(texts: Sequence[str], least: str, words: int) -> Found:
