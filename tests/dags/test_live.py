@@ -321,14 +321,14 @@ def test_forty_triggers_from_eight_clients_during_a_run_all_succeed(live: Live, 
     live.trigger(TINY, "beside", seed="8")
 
     def trigger(number: int) -> int:
-        body = {"dag_run_id": f"trigger {number}", "logical_date": None, "conf": {}}
+        body = {"dag_run_id": f"trigger-{number}", "logical_date": None, "conf": {}}
         return live.client.post("/api/v2/dags/dataset__taken/dagRuns", json=body).status_code
 
     with ThreadPoolExecutor(8) as clients:
         assert Counter(clients.map(trigger, range(40))) == {200: 40}
     assert live.finish(TINY, "beside") == "success"
     for number in range(40):
-        live.call("DELETE", f"/api/v2/dags/dataset__taken/dagRuns/trigger {number}")
+        live.call("DELETE", f"/api/v2/dags/dataset__taken/dagRuns/trigger-{number}")
 
 
 def test_form_with_a_bad_value_is_refused_in_words_and_no_run_begins(live: Live) -> None:
