@@ -50,8 +50,10 @@ BEFORE_ALL_BUILDS = datetime(2000, 1, 1, tzinfo=UTC)  # croniter looks 50 years 
 
 
 def field(value: Any, title: str, words: str, **schema: Any) -> Param:
-    """A field of a form with its default, and the words beside it."""
-    return Param(value, title=title, description=words, **schema)
+    """A field of a form with its default, and the words beside it, in Markdown."""
+    if None in schema.get("enum", ()):
+        schema["values_display"] = {"null": "not set"}  # else the list of values shows null
+    return Param(value, title=title, description_md=words, **schema)
 
 
 def built_dataset_params(folder: Path) -> dict[str, Param]:

@@ -216,7 +216,7 @@ class ApproveForgetting(ApprovalOperator):
 
     def __init__(self, *, folder: str, **arguments: Any) -> None:
         super().__init__(
-            task_id="approve_forgetting", subject="Forget these documents?", fail_on_reject=True, **arguments
+            task_id="approve_forgetting", subject="forget these documents?", fail_on_reject=True, **arguments
         )
         self.folder = folder
 
@@ -228,6 +228,7 @@ class ApproveForgetting(ApprovalOperator):
             config = configuration_of(Path(self.folder), values)
             matches = worker.ask("check_requests", config=config.model_dump_json(exclude_none=True), ids=values["ids"])
             print(matches)
+        self.subject = f"{config.name}: {self.subject}"
         then = (
             "Then **every older version** at its destinations, and all text of these documents that can be reached, is "
             "permanently removed."

@@ -198,7 +198,7 @@ class Approve(ApprovalOperator):
 
     def __init__(self, *, task_id: str, plan_receipt: str, **arguments: Any) -> None:
         what = task_id.removeprefix("approve_")
-        super().__init__(task_id=task_id, subject=f"Approve the {what}?", fail_on_reject=True, **arguments)
+        super().__init__(task_id=task_id, subject=f"approve the {what}?", fail_on_reject=True, **arguments)
         self.plan_receipt = plan_receipt
 
     @retried_as_its_error_says
@@ -210,6 +210,7 @@ class Approve(ApprovalOperator):
             self.body = worker.ask("approval", plan_receipt=self.plan_receipt, stage=APPROVAL_TASKS[self.task_id])
             if not self.body:
                 return None
+            self.subject = f"{path_of(self.plan_receipt).parents[2].name}: {self.subject}"
         return super().execute(context)
 
 

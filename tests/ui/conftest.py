@@ -124,3 +124,17 @@ def picture(page: Page, name: str) -> Path:
     page.wait_for_timeout(600)  # bars move into their places
     page.screenshot(path=path)
     return path
+
+
+def wider_than_the_window(frame: Frame) -> list[str]:
+    """What runs over the page's right edge, or over its own box without a bar to scroll it by."""
+    return frame.evaluate(
+        """() => {
+            const wide = document.documentElement.clientWidth;
+            const cuts = (one) => /(auto|scroll|hidden)/.test(getComputedStyle(one).overflowX);
+            const scrolls = (one) => one && (cuts(one) || scrolls(one.parentElement));
+            return [...document.querySelectorAll("main *")]
+                .filter((one) => one.getBoundingClientRect().right > wide + 1 && !scrolls(one.parentElement))
+                .map((one) => one.outerHTML.slice(0, 120));
+        }"""
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from conftest import OUT, URL, log_in, picture, report_of
-from playwright.sync_api import Browser, Frame, Page, expect
+from conftest import OUT, URL, log_in, picture, report_of, wider_than_the_window
+from playwright.sync_api import Browser, Page, expect
 
 SHARDS = 200
 OF_A_TASK = 50  # tiny shards share the parts of a step, of which there are four
@@ -22,20 +23,6 @@ def _many() -> None:
     """Runs of 200 shards in Airflow's database, over a real work folder."""
     server = Path(__file__).with_name("airflow_server.py")
     subprocess.run([os.environ["CORPUSMILL_UI_PYTHON"], str(server), "many", str(OUT)], check=True)
-
-
-def wider_than_the_window(frame: Frame) -> list[str]:
-    """What runs over the page's right edge, or over its own box without a bar to scroll it by."""
-    return frame.evaluate(
-        """() => {
-            const wide = document.documentElement.clientWidth;
-            const cuts = (one) => /(auto|scroll|hidden)/.test(getComputedStyle(one).overflowX);
-            const scrolls = (one) => one && (cuts(one) || scrolls(one.parentElement));
-            return [...document.querySelectorAll("main *")]
-                .filter((one) => one.getBoundingClientRect().right > wide + 1 && !scrolls(one.parentElement))
-                .map((one) => one.outerHTML.slice(0, 120));
-        }"""
-    )
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -116,20 +103,33 @@ def test_step_that_somebody_opens_stays_open_while_the_page_keeps_up(page: Page)
     expect(step.locator("table")).to_be_hidden()
 
 
+PAGES = {
+    "failed": f"{URL}/dataset-report/{DAG}/many_failed",
+    "finished": f"{URL}/dataset-report/{DAG}/many_finished",
+    "datasets": f"{URL}/dataset-report/datasets",
+}
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_page_of_a_failed_run_fits_a_phone(browser: Browser, theme: str) -> None:
+@pytest.mark.parametrize("wide", [390, 900, 1440])
+@pytest.mark.parametrize("name", PAGES)
+def test_page_fits_its_window_and_shows_no_null_and_no_backtick(
+    browser: Browser, theme: str, wide: int, name: str
+) -> None:
     window = log_in(browser, "admin", theme)
     page = window.pages[0]
-    page.set_viewport_size(PHONE)
+    page.set_viewport_size({"width": wide, "height": 844})
     page.emulate_media(color_scheme=theme)
-    page.goto(f"{URL}/dataset-report/{DAG}/many_failed")  # without Airflow around it, which has no room for it
-    page.wait_for_selector("#head[data-unread='0']", state="attached")
-    page.locator("#step-tokenize summary").click()
-    expect(page.locator("#step-tokenize td.n").first).to_be_visible()
+    page.goto(PAGES[name])  # without Airflow around it, which has no room for it on a phone
+    page.wait_for_selector(
+        {"failed": "#head[data-unread='0']", "finished": "#flow", "datasets": ".datasets"}[name], state="attached"
+    )
+    if name == "failed":
+        page.locator("#step-tokenize summary").click()
+        expect(page.locator("#step-tokenize td.n").first).to_be_visible()
     assert wider_than_the_window(page.main_frame) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    picture(page, f"18-phone-{theme}")
-    page.locator("#step-find_ranges").scroll_into_view_if_needed()
-    page.locator("#progress").evaluate("one => one.scrollIntoView()")
-    picture(page, f"19-phone-steps-{theme}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= wide
+    text = page.locator("main").inner_text()
+    assert not re.search(r"`|\bnull\b|\bundefined\b|\bNone\b|\bNaN\b", text)
+    picture(page, f"18-{name}-{wide}-{theme}")
     window.close()

@@ -6,12 +6,26 @@ const opened = new Set();
 const chosen = new Map(); // the history of a dataset -> its versions to compare, in the order of choosing
 const answers = new Map(); // the history of a dataset -> what Airflow answered
 
+const search = document.getElementById("search");
+
+function showFound() {
+  const words = search.value.trim().toLowerCase();
+  for (const row of document.querySelectorAll("tr[data-name]")) {
+    const isFound = row.dataset.name.includes(words);
+    row.hidden = !isFound;
+    const history = row.nextElementSibling;
+    if (history?.matches(".history")) history.hidden = !isFound || !opened.has(history.id);
+  }
+}
+
+search.addEventListener("input", showFound);
+
 function showOpened() {
   for (const button of document.querySelectorAll("[data-history]")) {
     const isOpen = opened.has(button.dataset.history);
     button.setAttribute("aria-expanded", String(isOpen));
-    document.getElementById(button.dataset.history).hidden = !isOpen;
   }
+  showFound();
   for (const history of document.querySelectorAll("tr.history")) {
     const two = chosen.get(history.id) ?? [];
     for (const box of history.querySelectorAll("[data-version]")) box.checked = two.includes(box.dataset.version);
