@@ -32,7 +32,7 @@ def _make(asked: NotifierConfig, where: str, *, is_late: bool) -> BaseNotifier:
     module, _, name = asked.use.partition(":")
     try:
         kind = getattr(import_module(module), name)
-    except Exception as error:  # whatever its module does
+    except (Exception, SystemExit) as error:  # whatever its module does: a script may end the process
         raise ConfigError(
             "airflow.notifier_not_installed: a notifier cannot be imported",
             where=f"{where}.use: {asked.use}",

@@ -303,6 +303,16 @@ def test_notifiers_are_airflows_callbacks_and_a_late_run_is_the_triggerers(parse
     assert bag.dags["dataset__other"].on_failure_callback is None
 
 
+def test_notifier_whose_module_is_a_script_that_ends_the_process_is_refused_and_its_neighbour_stays(
+    parse: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_script.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    bag = parse(bad=named("bad", notified("a_script:Tell")), good=named("good"))
+    assert set(bag.dags) == {"dataset__good"}
+    assert "SystemExit" in error_of(bag)
+
+
 def test_connections_that_airflow_lacks_are_named_in_the_words_of_their_dags_alone(
     parse: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,6 @@ from playwright.sync_api import Browser, Page, expect
 
 SHARDS = 200
 OF_A_TASK = 50  # tiny shards share the parts of a step, of which there are four
-PHONE = {"width": 390, "height": 844}
 DAG = "build_dataset"
 
 
@@ -103,10 +102,10 @@ def test_step_that_somebody_opens_stays_open_while_the_page_keeps_up(page: Page)
     expect(step.locator("table")).to_be_hidden()
 
 
-PAGES = {
-    "failed": f"{URL}/dataset-report/{DAG}/many_failed",
-    "finished": f"{URL}/dataset-report/{DAG}/many_finished",
-    "datasets": f"{URL}/dataset-report/datasets",
+PAGES = {  # the address of each, and what it has once it is whole
+    "failed": (f"{DAG}/many_failed", "#head[data-unread='0']"),
+    "finished": (f"{DAG}/many_finished", "#flow"),
+    "datasets": ("datasets", ".datasets"),
 }
 
 
@@ -120,10 +119,9 @@ def test_page_fits_its_window_and_shows_no_null_and_no_backtick(
     page = window.pages[0]
     page.set_viewport_size({"width": wide, "height": 844})
     page.emulate_media(color_scheme=theme)
-    page.goto(PAGES[name])  # without Airflow around it, which has no room for it on a phone
-    page.wait_for_selector(
-        {"failed": "#head[data-unread='0']", "finished": "#flow", "datasets": ".datasets"}[name], state="attached"
-    )
+    address, whole = PAGES[name]
+    page.goto(f"{URL}/dataset-report/{address}")  # without Airflow around it, which has no room for it on a phone
+    page.wait_for_selector(whole, state="attached")
     if name == "failed":
         page.locator("#step-tokenize summary").click()
         expect(page.locator("#step-tokenize td.n").first).to_be_visible()
