@@ -35,6 +35,10 @@ def build_datasets(folder: Path) -> None:
     assert isinstance(exports, dict)
     exports["webdataset"]["exp_data"] = True
     exports["olmo"] = {}
+    exports["parquet_documents"] = {
+        "columns": ["input_ids", "labels", "attention_mask", "position_ids", "seq_lengths"],
+        "file_bytes": "100KB",
+    }
     exports["numpy"] |= {"test_name": "val", "placeholders": True, "checkpoints": True}
     everything["name"] = "all"
     (folder / "all.yaml").write_text(json.dumps(everything))  # JSON is YAML
