@@ -14,11 +14,12 @@ import pytest
 import zstandard
 
 from corpusmill import cli
-from corpusmill.builds.dedup_alone import Finished, cut_for_cores, dedup_config
+from corpusmill.builds.dedup_alone import Finished, cut_for_cores, dedup_config, deduplicate
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.infini_gram import write_index
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
+from corpusmill.engine.build import Build
 from corpusmill.inspect.lineage import locate, render_located, verify_records
 from corpusmill.inspect.verify import verify_build
 from corpusmill.report.summary import from_json
@@ -82,6 +83,21 @@ def test_dedup_command_removes_what_the_oracle_says_and_keeps_names(tmp_path: Pa
     assert "5 files, 5 written now" in printed
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "5 files, 0 written now" in again
+
+
+def test_dedup_of_many_files_checks_the_outputs_of_a_shard_once(tmp_path: Path, texts: list[str], monkeypatch) -> None:
+    opened: list[str] = []
+    folder = Build.folder
+
+    def counted(build: Build, stage: str, unit: str, *names: str) -> Path:
+        opened.append(stage)
+        return folder(build, stage, unit, *names)
+
+    monkeypatch.setattr(Build, "folder", counted)
+    config = dedup_config([str(tmp_path / "corpus")], str(tmp_path / "clean"), {"mode": "remove", "minimum_bytes": 60},
+                          work_folder=str(tmp_path / "work"))  # fmt: skip
+    finished = deduplicate(config, str(tmp_path / "clean"), workers=1)
+    assert (finished.files, opened.count("writeback")) == (len(FILES), 1)
 
 
 @pytest.mark.parametrize(

@@ -81,17 +81,17 @@ def run_stages(config: DatasetConfig, until: str, *, workers: int | None = None,
 
 def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = None, watch: bool = False) -> Finished:
     """Deduplicate the sources and put the documents below `output`, under the sources' names."""
-    folder = output_folder(config, output, "dedup")
+    delivered = output_folder(config, output, "dedup")
     if "shard_bytes" not in config.source.model_fields_set:
         config = cut_for_cores(config)
     build = run_stages(config, "writeback", workers=workers, watch=watch)
     files = {
-        entry.name.removeprefix(f"{FOLDER}/"): (build.folder("writeback", unit) / entry.name, entry.sha256)
-        for unit in build.units("writeback")
+        entry.name.removeprefix(f"{FOLDER}/"): (folder / entry.name, entry.sha256)
+        for unit, folder in ((unit, build.folder("writeback", unit)) for unit in build.units("writeback"))
         for entry in build.receipt("writeback", unit).outputs
     }
     checks = [*balances(build, "writeback"), ranges_match_check(build)]
-    return Finished(build, checks, len(files), deliver(build, folder, files))
+    return Finished(build, checks, len(files), deliver(build, delivered, files))
 
 
 def output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from corpusmill.config import DatasetConfig
     from corpusmill.engine.build import Build
     from corpusmill.engine.ledger import Blocks, Outcome, Receipt, Step
-    from corpusmill.engine.plan import SourceFile
+    from corpusmill.engine.plan import SourceFile, SourcePart
     from corpusmill.engine.running import RunnableBuild
     from corpusmill.engine.stage import StepName
     from corpusmill.report.facts import Flow
@@ -49,6 +50,11 @@ class Sources:
     endpoint_url: str | None = None
     path: str = ""
     place_of: Callable[[str], tuple[str, int]] | None = None
+
+    @cached_property
+    def parts(self) -> dict[str, SourcePart | None]:
+        """Of each of `files` by its name, which part of a file it is."""
+        return {file.name: file.part for file in self.files}
 
 
 @dataclass(frozen=True)

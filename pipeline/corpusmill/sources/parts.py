@@ -91,7 +91,7 @@ def indexed_source(sources: Sources, text: TextShard, source: SourceEntry) -> In
 
     Which line of the file a part's first one is depends on the parts before it, and is looked up for a message alone.
     """
-    part = next(file.part for file in sources.files if file.name == source.path)
+    part = sources.parts[source.path]
 
     def place_of(line: int) -> FilePlace:
         assert sources.place_of is not None
