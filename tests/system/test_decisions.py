@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import subprocess
+import sys
+import zlib
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.local import build_dataset
@@ -205,3 +210,29 @@ def test_workers_change_no_byte(tmp_path: Path) -> None:
         write_sources(tmp_path / name)
         build(settings(tmp_path / name, **decided(tmp_path)), workers=workers)
     assert outputs(tmp_path / "one") == outputs(tmp_path / "four")
+
+
+def test_score_file_of_the_docs_drops_what_its_condition_is_false_for(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "steps.md").read_text()
+    (script,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "zlib" in block]
+    (written,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "scores.jsonl" in block]
+    (tmp_path / "corpus").mkdir()
+    texts = [*make_documents(24, seed=3), "again and again " * 50, "0123456789 " * 9, "zqxjkvbp" * 2]
+    rows = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "corpus/a.jsonl").write_text(lines)
+    run = subprocess.run([sys.executable, "-c", script], input=lines, capture_output=True, text=True, check=True)
+    (tmp_path / "scores.jsonl").write_text(run.stdout)
+    (decision,) = yaml.safe_load(written)["decisions"]
+    decisions = [{**decision, "path": str(tmp_path / "scores.jsonl")}]
+    build(settings(tmp_path, decisions=decisions, dedup={"mode": "none"}))
+    gone = []
+    for row in rows:
+        data = row["text"].encode()
+        compressed = len(zlib.compress(data)) / max(1, len(data))
+        letters = sum(map(str.isalpha, row["text"])) / max(1, len(row["text"]))
+        if not (0.2 <= compressed <= 0.7 and letters >= 0.6):
+            gone.append(row["id"])
+    dropped = [json.loads(line) for line in outputs(tmp_path)["steps/dropped.jsonl"].splitlines()]
+    assert [row["id"] for row in dropped] == gone
+    assert 3 <= len(gone) < len(rows)
