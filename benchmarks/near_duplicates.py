@@ -2,16 +2,16 @@
 
 Parts, each by itself or all of them:
 
-labelled    real documents and edited copies (tests/near_duplicates/planted.py), a draw per seed. The command and each
-            peer: the share of the documents that the definition removes; removed documents without a kept one of at
-            least 0.8, by exact sets of runs of words; the documents that should still go from what was kept. Ours
-            beside: pairs whose similarity, kept document or order is not that of the texts.
-speed       MB of text per CPU second, from files (ours) or a list in memory (peers) to the decision. Ours of copies
-            of the corpus, each in another alphabet, so that copies have no word in common; peers of the corpus alone.
+labelled    real documents and edited copies (tests/near_duplicates/planted.py), a draw per seed. Ours and each peer:
+            the share of the documents that the definition removes; removed documents without a kept one of at least
+            0.8, by exact sets of runs of words; the documents that should still go from what was kept. Ours beside:
+            pairs whose similarity, kept document or order is not that of the texts.
+speed       MB of text per CPU second, from text shards (ours) or a list in memory (peers) to the decision. Ours of
+            copies of the corpus, each in another alphabet, so that copies have no word in common; peers of the corpus.
 group       CPU seconds a document: 100,000 documents of real text, and 100,000 near-copies of one page beside them.
-memory      the same command in a control group of a quarter of the text's bytes, page cache counted, and without limit.
+memory      the same rounds in a control group of a quarter of the text's bytes, page cache counted, and without limit.
 
-The CPU seconds of a command are those of all its processes, with their start. One worker.
+Ours are the rounds of the room through their files, one after the other in one thread.
 
     python benchmarks/near_duplicates.py SCRATCH_FOLDER --peers PYTHON_WITH_THEM --seeds 0 1 2 --parts labelled group
 """
@@ -20,31 +20,36 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-import orjson
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.memory_group import forget_pages, within
 from benchmarks.results import HERE, write_result
+from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE, TextShard
+from corpusmill.near_duplicates.signatures import bands_for
 from tests.decontamination.planted import read_corpus
 from tests.near_duplicates import planted
+from tests.near_duplicates.test_engine import Found, decided_of, found_in, shard_of
 from tests.oracles import near_duplicates as oracle
 
 PEERS = ("datatrove", "rensa", "datasketch")
 SIMILARITY = planted.SIMILARITY
 GROUP, PAGE_WORDS = 100_000, 300
-FILE_BYTES = 64_000_000
+SHARD_BYTES = 64_000_000
 
 
 def main() -> None:
@@ -54,8 +59,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--gigabytes", type=float, default=2.0, help="text of speed and memory")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
+    parser.add_argument("--rounds-of", type=Path, help="of its own: all rounds over text shards")
     arguments = parser.parse_args()
+    if arguments.rounds_of:
+        print_rounds(arguments.rounds_of, arguments.scratch)
+        return
     path = HERE / "results" / "near_duplicates.json"
     figures = json.loads(path.read_text())["figures"] if path.exists() else {}
     for part in arguments.parts:
@@ -71,11 +80,11 @@ def of_labelled(arguments: argparse.Namespace) -> dict[str, object]:
     draws: dict[str, list[dict[str, Any]]] = {}
     for seed in arguments.seeds:
         labelled = planted.plant(seed)
-        source = arguments.scratch / "labelled.jsonl"
-        write_documents(source, labelled.texts)
-        pairs = pairs_of(source, arguments.scratch)
-        removed = [int(pair["id"]) for pair in pairs]
-        draws.setdefault("corpusmill", []).append({**judged(labelled, removed), "wrong": wrong_pairs(labelled, pairs)})
+        least, folder = float(SIMILARITY), arguments.scratch / "labelled"
+        shutil.rmtree(folder, ignore_errors=True)
+        found, _ = found_in(folder, [labelled.texts], least, planted.WORDS, bands_for(least), 16)
+        removed = [number for number, match in enumerate(found) if match]
+        draws.setdefault("corpusmill", []).append({**judged(labelled, removed), "wrong": wrong_pairs(labelled, found)})
         for peer in PEERS if arguments.peers else ():
             told = of_peer(arguments.peers, peer, labelled.texts, arguments.scratch)
             draws.setdefault(peer, []).append(judged(labelled, told["removed"]))
@@ -115,15 +124,15 @@ def summed(draws: list[dict[str, Any]]) -> dict[str, object]:
     }
 
 
-def wrong_pairs(labelled: planted.Labelled, pairs: list[dict[str, Any]]) -> int:
+def wrong_pairs(labelled: planted.Labelled, found: Found) -> int:
     """Pairs whose kept document was removed or is not earlier, or whose similarity is not that of the texts."""
-    removed = {int(pair["id"]) for pair in pairs}
     wrong = 0
-    for pair in pairs:
-        own, kept = int(pair["id"]), int(pair["kept"]["id"])
-        similarity = oracle.jaccard(labelled.sets[own], labelled.sets[kept])
-        wrong += kept in removed or kept >= own or abs(similarity - pair["similarity"]) > 1e-6
-    return wrong + len(pairs) - len(removed)
+    for number, match in enumerate(found):
+        if match:
+            kept, share = match
+            similarity = oracle.jaccard(labelled.sets[number], labelled.sets[kept])
+            wrong += found[kept] is not None or kept >= number or float(similarity) != share
+    return wrong
 
 
 # Rates
@@ -132,7 +141,7 @@ def wrong_pairs(labelled: planted.Labelled, pairs: list[dict[str, Any]]) -> int:
 def of_speed(arguments: argparse.Namespace) -> dict[str, object]:
     folder, text_bytes = corpus_of(arguments)
     runs = [run_ours(folder, arguments.scratch) for _ in range(arguments.rounds)]
-    ours = max(text_bytes / 1e6 / run["cpu_seconds"] for run in runs)
+    ours = max(text_bytes / 1e6 / run["rounds_cpu_seconds"] for run in runs)
     figures: dict[str, object] = {"text_bytes": text_bytes, "corpusmill": {"mb_per_cpu_second": round(ours, 1)}}
     texts = list(read_corpus())
     size = sum(len(text.encode()) for text in texts) / 1e6
@@ -155,11 +164,9 @@ def of_group(arguments: argparse.Namespace) -> dict[str, object]:
     ordinary, both = arguments.scratch / "ordinary", arguments.scratch / "both"
     copies = [planted.WAYS["words replaced"](page, chance) for _ in range(GROUP)]
     for folder, texts in ((ordinary, pages), (both, pages + copies)):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        write_documents(folder / "texts.jsonl", texts)
+        write_shards(folder, texts)
     rounds = [[run_ours(folder, arguments.scratch) for folder in (ordinary, both)] for _ in range(arguments.rounds)]
-    seconds = [min(each[i]["cpu_seconds"] for each in rounds) for i in (0, 1)]
+    seconds = [min(each[i]["rounds_cpu_seconds"] for each in rounds) for i in (0, 1)]
     return {
         "documents": GROUP,
         "near_copies": GROUP,
@@ -221,53 +228,59 @@ def corpus_of(arguments: argparse.Namespace) -> tuple[Path, int]:
     folder = arguments.scratch / f"corpus{arguments.gigabytes:g}"
     size = folder.with_suffix(".bytes")
     if not size.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        size.write_text(str(write_files(folder, in_alphabets(), arguments.gigabytes * 1e9)))
+        size.write_text(str(write_shards(folder, in_alphabets(), arguments.gigabytes * 1e9)))
     return folder, int(size.read_text())
 
 
-def write_files(folder: Path, texts: Iterator[str], most: float) -> int:
-    written, batch, batch_bytes = 0, [], 0
-    for text in texts:
-        batch.append(text)
-        batch_bytes += len(text.encode())
-        if batch_bytes >= FILE_BYTES:
-            write_documents(folder / f"{written:015d}.jsonl", batch, written)
-            written += batch_bytes
-            batch, batch_bytes = [], 0
-            if written >= most:
-                break
+# Rounds
+
+
+def run_ours(folder: Path, scratch: Path, limit: int = 0) -> dict[str, Any]:
+    """All rounds over a folder of text shards, in a process and a control group of their own: what they took."""
+    shutil.rmtree(scratch / "rounds", ignore_errors=True)
+    (scratch / "rounds").mkdir()
+    forget_pages()
+    command = [sys.executable, __file__, str(scratch), "--rounds-of", str(folder)]
+    told = within(limit, command, scratch / "printed", {"env": {**os.environ, "PYTHONPATH": str(HERE.parent)}})
+    return {**told, **json.loads((scratch / "printed").read_text())}
+
+
+def print_rounds(folder: Path, scratch: Path) -> None:
+    begun = time.process_time()
+    shards = [mapped_shard(path) for path in sorted(folder.iterdir())]
+    loaded = time.process_time() - begun
+    least = float(SIMILARITY)
+    decided, copies, counts = decided_of(scratch / "rounds", shards, least, planted.WORDS, bands_for(least), 16)
+    seconds = time.process_time() - begun - loaded
+    figures = {"documents": len(copies), "left_out": sum(map(len, decided)), "rounds_cpu_seconds": round(seconds, 2)}
+    print(json.dumps({**figures, **counts}))
+
+
+def mapped_shard(folder: Path) -> TextShard:
+    text, offsets = (np.memmap(folder / name, dtype, "r") for name, dtype in ((TEXT_FILE, "u1"), (OFFSET_FILE, "<u8")))
+    none = np.empty(0, np.uint64)
+    return TextShard(folder, text, offsets, none, none, (), np.empty(0, np.int64))
+
+
+def write_shards(folder: Path, texts: Iterable[str], most: float = math.inf) -> int:
+    """Text shards of SHARD_BYTES, until there are `most` bytes of text; returns their number."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    written = 0
+    texts = iter(texts)
+    while written < most and (batch := [*batch_of(texts)]):
+        shard_of(folder / f"{written:015d}", batch)
+        written += sum(len(text.encode()) for text in batch)
     return written
 
 
-def write_documents(path: Path, texts: list[str], first: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for number, text in enumerate(texts, first):
-            file.write(orjson.dumps({"id": str(number), "text": text}) + b"\n")
-
-
-# Commands
-
-
-def run_ours(source: Path, scratch: Path, limit: int = 0) -> dict[str, Any]:
-    """The command over files, in a control group; what it took, and how many documents it would leave out."""
-    pairs = scratch / "pairs.jsonl"
-    pairs.unlink(missing_ok=True)
-    work = scratch / "work"
-    shutil.rmtree(work, ignore_errors=True)
-    forget_pages()
-    command = [sys.executable, "-m", "corpusmill.cli", "near-duplicates", str(source), "--pairs", str(pairs)]
-    told = within(limit, [*command, "--workers", "1", "--work-folder", str(work)], scratch / "printed")
-    with pairs.open("rb") as lines:
-        told["left_out"] = sum(1 for _ in lines)
-    return told
-
-
-def pairs_of(source: Path, scratch: Path) -> list[dict[str, Any]]:
-    run_ours(source, scratch)
-    return [orjson.loads(line) for line in (scratch / "pairs.jsonl").read_bytes().splitlines()]
+def batch_of(texts: Iterator[str]) -> Iterator[str]:
+    size = 0
+    for text in texts:
+        yield text
+        size += len(text.encode())
+        if size >= SHARD_BYTES:
+            return
 
 
 def of_peer(python: str, peer: str, texts: list[str], scratch: Path) -> dict[str, Any]:
