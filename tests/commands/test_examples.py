@@ -119,3 +119,9 @@ def test_output_of_shuffle_text_is_replaced_only_where_asked_to(built: Path) -> 
 @pytest.mark.usefixtures("bucket")
 def test_check_store_of_one_race_ends_well() -> None:
     assert typed("check-store s3://bucket/work --races 1") == 0
+
+
+@pytest.mark.usefixtures("bucket")
+def test_check_store_asks_the_endpoint_that_is_typed(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert typed(f"check-store s3://bucket/work --races 1 --endpoint-url {moto}") == 0

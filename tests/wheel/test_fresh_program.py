@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from corpusmill import build as build_here
 from corpusmill.version import __version__
 from tests.system.corpus import write_corpus
-from tests.wheel.fresh import outside, run
+from tests.wheel.fresh import run
 
 pytestmark = pytest.mark.slow
 
@@ -47,24 +45,3 @@ def test_program_of_the_wheel_alone_builds_what_this_repository_builds(
     (tmp_path / "here" / "data").symlink_to(tmp_path / "data")
     build_here(tmp_path / "out.yaml")
     assert there == {path.name: path.read_bytes() for path in (tmp_path / "here/out/latest/megatron").iterdir()} != {}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody who may write nowhere else")
-def test_program_of_somebody_without_a_home_builds(program: Path, folder: Path) -> None:
-    place = folder / "nobody"
-    write_corpus(place / "data")
-    for path in (folder, place, *place.rglob("*")):
-        path.chmod(0o777)
-    done = subprocess.run(
-        [program.with_name("corpusmill"), *LINE],
-        cwd=place,
-        env={**outside(), "HOME": "/nonexistent"},
-        user=65534,
-        group=65534,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (place / "out" / "latest" / "dataset.json").is_file()

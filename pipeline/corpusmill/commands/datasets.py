@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from corpusmill.commands.options import (
     AnyShard,
     AsJson,
     ConfigFile,
+    EndpointUrl,
     KnownConfig,
     Page,
     Seed,
@@ -156,8 +158,11 @@ def check_store(
     races: Annotated[
         int, typer.Option(help="How often 16 writers race, for new objects and for existing ones.", min=1)
     ] = 20,
+    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Race writers in a bucket to check that it can hold a work folder. Fails if the store ignores conditions."""
+    if endpoint_url is not None:
+        os.environ["AWS_ENDPOINT_URL"] = endpoint_url  # a work folder's comes from the environment, in every process
     try:
         bucket, folder = mirrored.place_of(place)
     except InvalidValueError as error:

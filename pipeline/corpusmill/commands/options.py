@@ -50,9 +50,13 @@ KnownConfig = Annotated[
     Path | None, typer.Option("--config", help="The dataset's configuration, for facts that its files lack.")
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
-_PLACES = "files, folders, globs, s3://, gs://, hf://."
-Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines: {_PLACES}")]
-InputsOrParquet = Annotated[list[str], typer.Argument(metavar="INPUT", help=f"JSON lines or parquet: {_PLACES}")]
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT",
+        help="JSON lines, parquet or Arrow: files, folders, globs, s3://, gs://, hf:// (docs/sources.md).",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", "-j", help=WORKERS, min=1, show_default="one per core, or one if there is little text"),
@@ -83,7 +87,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, o
 AsJson = Annotated[bool, typer.Option("--json", help="Every figure as JSON, for programs.")]
 Remove = Annotated[bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")]
-EndpointUrl = Annotated[str | None, typer.Option(help="For sources on S3-compatible stores.")]
+EndpointUrl = Annotated[str | None, typer.Option(help="Of an S3-compatible store.")]
 
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
 _SHARD_BYTES = "Source bytes per shard, the unit of work."

@@ -31,7 +31,7 @@ Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an e
 
 @command(STEPS, "dedup data --minimum-bytes 100 --output clean")
 def dedup(
-    inputs: options.InputsOrParquet,
+    inputs: options.Inputs,
     output: Output,
     minimum_bytes: Annotated[int, typer.Option(help="Repeats of at least this many bytes (7 or more).")] = 500,
     mode: Annotated[
@@ -54,6 +54,7 @@ def dedup(
     shard_bytes: options.ShardBytesForCores = None,
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
     config = dedup_alone.dedup_config(
@@ -80,13 +81,13 @@ def dedup(
         work_folder=dataset.absolute_here(str(work_folder)),
     )
     typer.echo(
-        dedup_alone.render_finished(dedup_alone.deduplicate(config, output, workers=workers, watch=True), output)
+        dedup_alone.render_finished(dedup_alone.deduplicate(config, output, workers=workers, watch=not quiet), output)
     )
 
 
 @command(STEPS, "infini-gram data --output ngrams")
 def infini_gram(
-    inputs: options.InputsOrParquet,
+    inputs: options.Inputs,
     output: Output,
     unigram: Annotated[bool, typer.Option("--unigram", help="Also write the counts of single bytes.")] = False,
     text_field: options.TextField = "text",
@@ -95,6 +96,7 @@ def infini_gram(
     shard_bytes: options.ShardBytes = 256 << 20,
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Index JSON lines or parquet for infini-gram (token type u8): one folder 0, 1, ... per shard. Resumable."""
     config = dedup_alone.dedup_config(
@@ -109,7 +111,7 @@ def infini_gram(
         },
         work_folder=dataset.absolute_here(str(work_folder)),
     )
-    finished = builds_infini_gram.write_index(config, output, unigram=unigram, workers=workers, watch=True)
+    finished = builds_infini_gram.write_index(config, output, unigram=unigram, workers=workers, watch=not quiet)
     typer.echo(dedup_alone.render_finished(finished, output))
 
 
