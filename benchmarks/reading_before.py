@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import zstandard
 from results import write_result
 
-ROUNDS = 4
-BYTES = 100 << 20
+ROUNDS = 2
+BYTES = 20 << 20
 CHILD = """
 import sys, tempfile, time
 from pathlib import Path
