@@ -47,6 +47,7 @@ EVERYTHING: list[dict[str, Any]] = [
         "steps": [{"use": f"corpusmill.steps.{rule}"} for rule in RULES],
         "decontamination": {"benchmarks": [{"name": "items", "path": "items.jsonl"}], "action": "remove"},
         "forget": {"path": "forget.jsonl", "key": "id", "copies": "also"},
+        "near_duplicates": {"action": "remove", "within": "source", "most_removed": 1},
     },
     {
         "name": "fuzzy",

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "builds": "config decontamination dedup documents engine errors export fingerprint kernels lazy near_duplicates"
     " report shuffle sources steps storage tokens upload version",
     "inspect": "builds config decontamination dedup documents engine errors export fingerprint kernels lazy"
-    " near_duplicates report shuffle sources steps storage tokens upload",
+    " report shuffle sources steps storage tokens upload",
     "training": "config errors export inspect kernels lazy report upload",
     "direct": "builds config documents errors export inspect kernels lazy shuffle sources storage tokens",
     "api": "builds config engine inspect lazy training",

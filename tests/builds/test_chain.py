@@ -26,12 +26,25 @@ def needed(tmp_path: Path, parts: int = 2, **changes: Any) -> list[str]:
 def test_steps_have_every_stage_after_those_that_it_waits_for() -> None:
     order = list(STEPS)
     assert set(STEP_OF) == set(GRAPH.names)
-    for stage, step in STEP_OF.items():
+    moved = {stage for step in STEPS.values() for round_ in step.rounds for stage in round_.moved}
+    for stage, step in [item for item in STEP_OF.items() if item[0] not in moved]:
         assert all(order.index(STEP_OF[other]) <= order.index(step) for other in GRAPH.after(stage))
 
 
+NEAR = {"near_duplicates": {"action": "remove"}}
+
+
+def test_anchors_are_of_the_text_without_near_duplicates_where_these_are_asked_for(tmp_path: Path) -> None:
+    config = check_config(configuration(tmp_path, **NEAR), where="a test")
+    by_name = {task.name: task.stages(config) for task in needed_tasks(config)}
+    assert by_name["index.index"][-1] == "sign"
+    assert by_name["near_duplicates.left_out"] == ("near_duplicates", "anchor")
+    config = check_config(configuration(tmp_path), where="a test")
+    assert "anchor" in {task.name: task.stages(config) for task in needed_tasks(config)}["index.index"]
+
+
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("changes", [{}, {"decisions": DECISIONS}, {"dedup": {"mode": "none"}}])
+@pytest.mark.parametrize("changes", [{}, {"decisions": DECISIONS}, {"dedup": {"mode": "none"}}, NEAR])
 def test_tasks_do_every_needed_stage_once(tmp_path: Path, parts: int, changes: dict[str, Any]) -> None:
     config = check_config(configuration(tmp_path, **changes), where="a test")
     done = [stage for task in needed_tasks(config, parts) for stage in task.stages(config, parts) if stage != "export"]

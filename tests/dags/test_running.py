@@ -397,7 +397,11 @@ def test_full_disk_is_given_minutes_before_the_next_try(dag: DAG) -> None:
 
 @pytest.mark.parametrize(
     ("approval", "after", "before"),
-    [("approve_decontamination", "index", "find_ranges"), ("approve_removal", "find_ranges", "writeback")],
+    [
+        ("approve_decontamination", "index", "near_duplicates"),
+        ("approve_near_duplicates", "near_duplicates", "find_ranges"),
+        ("approve_removal", "find_ranges", "writeback"),
+    ],
 )
 def test_refused_approval_is_not_asked_again_and_stops_the_next_step(
     dag: DAG, approval: str, after: str, before: str

@@ -139,11 +139,11 @@ text_of_words = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 
 @examples(150)
 @given(
-    texts=st.lists(text_of_words, min_size=1, max_size=14),
-    edits=st.lists(st.tuples(st.integers(0, 13), st.integers(0, 11), st.sampled_from(WORDS)), max_size=12),
+    texts=st.lists(text_of_words, min_size=1, max_size=8),
+    edits=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 11), st.sampled_from(WORDS)), max_size=4),
     least=st.sampled_from(["0.3", "0.5", "0.8", "1.0"]),
     words=st.sampled_from([1, 2, 5]),
-    ends=st.lists(st.integers(0, 26), max_size=4),
+    ends=st.lists(st.integers(0, 12), max_size=4),
     partitions=st.sampled_from([1, 4, 64]),
 )
 def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whatever_the_shards(
@@ -163,7 +163,7 @@ def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whate
     found, counts = found_in(folder, cut(texts, ends), float(least), words, EVERY_PAIR, partitions)
     assert found == expected(texts, least, words)
     assert counts["rows"] == len(texts) * 109
-    assert (counts["pairs_left_out"], counts["left_out"]) == (0, counts["left_out"])
+    assert counts["pairs_left_out"] == counts["left_out"] == 0  # a group of twelve is compared whole
 
 
 def edited(seed: int, documents: int, distinct: int, words: int) -> list[str]:

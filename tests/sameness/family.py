@@ -51,6 +51,7 @@ COMPARED_ELSEWHERE = {
     "exports.olmo": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "exports.parquet_documents": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
+    "near_duplicates": "tests/system/test_near_duplicates.py: with builds of sources that lack the documents",
 }
 CHOICES_COMPARED_ELSEWHERE = {
     "exports.numpy.layout": {

@@ -27,7 +27,7 @@ from corpusmill.kernels.compiled import kernel
 KEYS, PAIRS, LEADERS_FILE = "keys", "pairs", "leaders"
 BUCKETS = 4096
 BATCH_DOCUMENTS = 1 << 16
-LEADERS = 16
+LEADERS = 12
 ROW = np.dtype([("key", "<u8"), ("tag", "<u4"), ("document", "<u4")])
 
 _CHUNK = 1 << 16
@@ -104,21 +104,21 @@ def propose(shards: Sequence[Sections], partition: int, partitions: int, folder:
     del rows, order
     counts = np.zeros(len(shards), np.int64)
     left_out = 0
-    for pairs, missed in _pairs(keys, tags, numbers):
+    leads = np.zeros(len(keys), np.bool_)
+    for pairs, missed in _pairs(keys, tags, numbers, leads):
         counts += np.bincount(shards_of(pairs[:, 0]), minlength=len(shards))
         left_out += missed
-    earlier: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
     with SectionWriter(folder, PAIRS, counts.tolist(), 16) as writer:
-        for pairs, _ in _pairs(keys, tags, numbers):
-            of_shard = shards_of(pairs[:, 0])
+        for pairs, _ in _pairs(keys, tags, numbers, leads):
+            of_shard = shards_of(pairs[:, 0]).astype(np.min_scalar_type(len(shards)))
             pairs[:, 0] = documents_of(pairs[:, 0])
             by_shard = np.argsort(of_shard, kind="stable")
             bounds = np.searchsorted(of_shard[by_shard], np.arange(len(shards) + 1))
             for shard in np.flatnonzero(np.diff(bounds)).tolist():
                 writer.append(shard, pairs[by_shard[bounds[shard] : bounds[shard + 1]]])
-            earlier = [np.unique(np.concatenate([*earlier, pairs[:, 1]]))]
-    bounds = np.searchsorted(earlier[0], numbered(0, np.arange(len(shards) + 1)) << _SHARD)
-    own = [documents_of(earlier[0][bounds[shard] : bounds[shard + 1]]) for shard in range(len(shards))]
+    leaders = np.unique(numbers[leads])
+    bounds = np.searchsorted(leaders, numbered(0, np.arange(len(shards) + 1)) << _SHARD)
+    own = [documents_of(leaders[bounds[shard] : bounds[shard + 1]]) for shard in range(len(shards))]
     write_sections(folder, LEADERS_FILE, own)
     return {"rows": read, "pairs": int(counts.sum()), "pairs_left_out": left_out}
 
@@ -143,25 +143,29 @@ def _shared(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _pairs(
-    keys: NDArray[np.uint64], tags: NDArray[np.uint32], numbers: NDArray[np.uint64]
+    keys: NDArray[np.uint64], tags: NDArray[np.uint32], numbers: NDArray[np.uint64], leads: NDArray[np.bool_]
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
-    """(uint64 (n, 2): later and earlier document of each pair; how many pairs were left out), chunk by chunk."""
-    state, leaders = np.zeros(2, np.int64), np.empty((LEADERS, 2), np.uint64)
+    """(uint64 (n, 2): later and earlier document of each pair; how many pairs were left out), chunk by chunk; sets
+    `leads` of the rows of earlier documents.
+    """
+    state, leaders = np.zeros(2, np.int64), np.empty(LEADERS, np.int64)
     pairs = np.empty((min(_CHUNK, len(keys)) * LEADERS, 2), np.uint64)
     for first in range(0, len(keys), _CHUNK):
-        filled, missed = pair_rows(keys, tags, numbers, first, min(first + _CHUNK, len(keys)), state, leaders, pairs)
+        last = min(first + _CHUNK, len(keys))
+        filled, missed = pair_rows(keys, tags, numbers, first, last, state, leaders, leads, pairs)
         yield pairs[:filled].copy(), missed
 
 
 @kernel
 def pair_rows(
-    keys: Any, tags: Any, numbers: Any, first: Any, last: Any, state: Any, leaders: Any, pairs: Any
+    keys: Any, tags: Any, numbers: Any, first: Any, last: Any, state: Any, leaders: Any, leads: Any, pairs: Any
 ) -> Any:  # fmt: skip
     """Pair the documents of rows [first, last) with the leaders of their groups; returns (pairs, pairs left out).
 
     keys, tags, numbers     of the rows, by key, then number
     state, leaders          of the group that the row before `first` belongs to: how many leaders it has, how many
-                            documents it has had; tag and number of each leader
+                            documents it has had; the row of each leader
+    leads                   set for the rows of documents that are the earlier one of a pair
     pairs                   uint64 (LEADERS x rows, 2), filled: later, earlier
     """
     filled = missed = 0
@@ -170,18 +174,20 @@ def pair_rows(
             state[0] = state[1] = 0
         known = False
         for leader in range(state[0]):
-            known = known or leaders[leader, 0] == np.uint64(tags[row])
-            if leaders[leader, 1] != numbers[row]:
-                pairs[filled, 0], pairs[filled, 1] = numbers[row], leaders[leader, 1]
+            earlier = leaders[leader]
+            known = known or tags[earlier] == tags[row]
+            if numbers[earlier] != numbers[row]:
+                pairs[filled, 0], pairs[filled, 1] = numbers[row], numbers[earlier]
+                leads[earlier] = True
                 filled += 1
         missed += state[1] - state[0]
         if not known:
             place = state[0]
             if place == LEADERS:
                 for leader in range(_FIRST, LEADERS - 1):
-                    leaders[leader, 0], leaders[leader, 1] = leaders[leader + 1, 0], leaders[leader + 1, 1]
+                    leaders[leader] = leaders[leader + 1]
                 place = LEADERS - 1
-            leaders[place, 0], leaders[place, 1] = np.uint64(tags[row]), numbers[row]
+            leaders[place] = row
             state[0] = place + 1
             state[1] += 1
     return filled, missed

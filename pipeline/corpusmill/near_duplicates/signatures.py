@@ -71,6 +71,11 @@ def _numbers(count: Any) -> Any:
     return numbers
 
 
+@inlined
+def _not_zero(value: Any) -> Any:
+    return value | np.uint64(value == np.uint64(0))
+
+
 @kernel
 def hash_runs(words: Any, length: Any, hashes: Any) -> Any:
     """Fill `hashes` with those of a text's runs of `length` words, one run if it has fewer; returns how many.
@@ -85,11 +90,11 @@ def hash_runs(words: Any, length: Any, hashes: Any) -> Any:
     for i in range(first):
         run = run * _PRIME + words[i]
         power *= _PRIME
-    hashes[0] = mixed(run)
+    hashes[0] = _not_zero(mixed(run))
     filled = 1
     for i in range(length, len(words)):
         run = run * _PRIME + words[i] - power * words[i - length]
-        hashes[filled] = mixed(run)
+        hashes[filled] = _not_zero(mixed(run))
         filled += 1
     return filled
 
@@ -123,19 +128,36 @@ def _sign(words: Any, first: Any, length: Any, numbers: Any, bands: Any, rows: A
 
 
 @kernel
-def _distinct_runs(words: Any, first: Any, length: Any, hashes: Any, ends: Any) -> Any:
-    """Fill `hashes` with the distinct hashes of each text's runs, ascending, and `ends` with one past each text's."""
+def table_bits(count: Any) -> Any:
+    """How many bits number the places of a table for `count` values, of which half stay free."""
+    bits = 4
+    while 1 << bits < 2 * count:
+        bits += 1
+    return bits
+
+
+@inlined
+def place_in(table: Any, bits: Any, value: Any) -> Any:
+    """Where `value`, a mixed uint64 that is not 0, stands in a table, or would: there is 0 then."""
+    place = np.int64(value >> np.uint64(64 - bits))
+    while table[place] != np.uint64(0) and table[place] != value:
+        place = (place + 1) & ((1 << bits) - 1)
+    return place
+
+
+@kernel
+def _distinct_runs(words: Any, first: Any, length: Any, spare: Any, table: Any, hashes: Any, ends: Any) -> None:
+    """Fill `hashes` with the distinct hashes of each text's runs, and `ends` with one past each text's."""
     filled = 0
     for text in range(len(first) - 1):
-        count = hash_runs(words[first[text] : first[text + 1]], length, hashes[filled:])
-        own = hashes[filled : filled + count]
-        own.sort()
-        last = 0
-        for run in range(1, count):
-            if own[run] != own[last]:
-                last += 1
-                own[last] = own[run]
-        filled += last + 1
+        count = hash_runs(words[first[text] : first[text + 1]], length, spare)
+        bits = table_bits(count)
+        table[: 1 << bits] = 0
+        for run in range(count):
+            place = place_in(table, bits, spare[run])
+            if table[place] == np.uint64(0):
+                table[place] = hashes[filled] = spare[run]
+                filled += 1
         ends[text] = filled
 
 
@@ -163,11 +185,13 @@ class Signer:
         return keys, _sign(found.hashes, found.first, self._length, numbers, bands.bands, bands.rows, spare, keys)
 
     def sets(self, text: NDArray[np.uint8], starts: Any, ends: Any) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """(uint64: the distinct hashes of each text's runs, ascending, text after text; int64: where each ends)."""
+        """(uint64: the distinct hashes of each text's runs, none 0, text after text; int64: where each ends)."""
         found = self._finder.find(*in_normal_form(text, starts, ends))
         hashes = np.empty(len(found.hashes) + len(starts), np.uint64)
         text_ends = np.zeros(len(starts), np.int64)
-        _distinct_runs(found.hashes, found.first, self._length, hashes, text_ends)
+        spare = np.empty(int(np.diff(found.first).max(initial=1)) + 1, np.uint64)
+        table = np.empty(1 << table_bits(len(spare)), np.uint64)
+        _distinct_runs(found.hashes, found.first, self._length, spare, table, hashes, text_ends)
         return hashes[: int(text_ends[-1]) if len(text_ends) else 0], text_ends
 
 

@@ -1,14 +1,14 @@
-"""The similarity of proposed pairs, exactly: the set of the earlier document, which its shard answers with, is merged
-with that of the later one.
+"""The similarity of proposed pairs, exactly: the set of the earlier document, which its shard answers with, is looked
+up in that of the later one.
 
     leaders         document u64, ascending          of one shard: all documents that any partition asks about
     digests         u64 of each                      equal digests: similarity 1, and no set is read
     set_ends        u64 of each                      one past its set in `sets`
-    sets            u64: the distinct hashes of each leader's runs, ascending
+    sets            u64: the distinct hashes of each leader's runs
     matches         document u64 | earlier document u64 | similarity f64     of one shard, by document, then earlier
 
-A document is compared with at most MOST_COMPARED others: those that share most keys with it, then the earliest. What
-that leaves out is counted.
+A document is compared with at most MOST_COMPARED others: half are those that share most keys with it, half the earliest
+of the rest, because of a group of near-copies the first are kept. What that leaves out is counted.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from corpusmill.engine.sections import Sections
 from corpusmill.kernels.compiled import kernel
 from corpusmill.kernels.slices import release_pages, runs
 from corpusmill.near_duplicates.groups import documents_of, shards_of
-from corpusmill.near_duplicates.signatures import BATCH_BYTES, Signer
+from corpusmill.near_duplicates.signatures import BATCH_BYTES, Signer, mixed, place_in, table_bits
 
 LEADERS, DIGESTS, SET_ENDS, SETS, MATCHES = "leaders", "digests", "set_ends", "sets", "matches"
-MOST_COMPARED = 32
+MOST_COMPARED = 12
+_MOST_SHARED = MOST_COMPARED // 2
 MATCH = np.dtype([("document", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
 
+_RANK, _MOST_TIMES = np.uint64(59), 31  # above the number of a document: how often it shares no key
 _BLOCK_BYTES = 16 << 20  # of text whose sets are in memory
 _READ_HASHES = 4 << 20
 _GAP_HASHES = 16 << 10  # between two sets that are read at once
@@ -88,7 +90,7 @@ def compare(
     `pairs` uint64 (n, 2), of any order, repeated: a document of `text`, an earlier document; `digests`: of the shard's
     documents; `answers`: of all shards.
     """
-    pairs, proposed = _most_shared(pairs)
+    pairs, others = _most_shared(pairs, text.documents)
     of_shard = shards_of(pairs[:, 1])
     places = np.empty(len(pairs), np.int64)
     similar = np.full(len(pairs), -1.0)
@@ -110,22 +112,74 @@ def compare(
     kept = np.flatnonzero(similar >= least)
     matches = np.empty(len(kept), MATCH)
     matches["document"], matches["earlier"], matches["similarity"] = pairs[kept, 0], pairs[kept, 1], similar[kept]
-    return matches, {"compared": len(pairs), "compared_equal": len(pairs) - len(open_pairs), "left_out": proposed}
+    return matches, {"compared": len(pairs), "compared_equal": len(pairs) - len(open_pairs), "left_out": others}
 
 
-def _most_shared(pairs: Numbers) -> tuple[Numbers, int]:
+def _most_shared(pairs: Numbers, documents: int) -> tuple[Numbers, int]:
     """(the distinct pairs that are compared, by document, then earlier; how many others there are)."""
-    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-    new = np.ones(len(pairs), np.bool_)
-    new[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
-    starts = np.flatnonzero(new)
-    shared = np.diff(starts, append=len(pairs))
-    pairs = pairs[starts]
-    order = np.lexsort((pairs[:, 1], -shared, pairs[:, 0]))
-    documents = pairs[order, 0]
-    rank = np.arange(len(pairs)) - np.searchsorted(documents, documents, side="left")
-    chosen = np.sort(order[rank < MOST_COMPARED])
-    return pairs[chosen], len(pairs) - len(chosen)
+    own = pairs[:, 0].astype(np.int64)
+    ends = np.cumsum(np.bincount(own, minlength=documents))
+    by_document, chosen = np.empty(len(pairs), np.uint64), np.empty_like(pairs)
+    filled, others = choose_most_shared(own, np.ascontiguousarray(pairs[:, 1]), ends, by_document, chosen)
+    return chosen[:filled], others
+
+
+@kernel
+def choose_most_shared(  # noqa: PLR0912 (one pass over the pairs of each document)
+    own: Any, earlier: Any, ends: Any, by_document: Any, chosen: Any
+) -> Any:
+    """Choose among the pairs of each document; returns (how many were chosen, how many were not), each pair once.
+
+    own, earlier    int64, uint64 (n,): the pairs, in any order
+    ends            int64 (documents,): how many pairs the documents up to each have
+    by_document     uint64 (n,), filled
+    chosen          uint64 (n, 2), filled: by document, then earlier
+    """
+    places: Any = np.zeros(len(ends), np.int64)
+    most: Any = 1
+    for document in range(1, len(ends)):
+        places[document] = ends[document - 1]
+    for document in range(len(ends)):
+        most = max(most, ends[document] - places[document])
+    for row in range(len(own)):
+        by_document[places[own[row]]] = earlier[row]
+        places[own[row]] += 1
+    table: Any = np.empty(1 << table_bits(most), np.uint64)
+    times: Any = np.empty(1 << table_bits(most), np.int64)
+    ranked = np.empty(most, np.uint64)
+    filled = others = 0
+    for document in range(len(ends)):
+        first = ends[document - 1] if document else 0
+        if first == ends[document]:
+            continue
+        bits = table_bits(ends[document] - first)
+        table[: 1 << bits] = 0
+        for row in range(first, ends[document]):
+            value = mixed(by_document[row] + np.uint64(1))
+            place = place_in(table, bits, value)
+            if table[place] == np.uint64(0):
+                table[place], times[place] = value, 0
+            times[place] += 1
+        distinct = 0
+        for row in range(first, ends[document]):
+            place = place_in(table, bits, mixed(by_document[row] + np.uint64(1)))
+            if times[place] > 0:
+                ranked[distinct] = by_document[row] | np.uint64(_MOST_TIMES - min(times[place], _MOST_TIMES)) << _RANK
+                times[place] = 0
+                distinct += 1
+        if distinct > MOST_COMPARED:
+            ranked[:distinct].sort()
+        for rank in range(distinct):
+            ranked[rank] &= (np.uint64(1) << _RANK) - np.uint64(1)
+        if distinct > MOST_COMPARED:
+            ranked[_MOST_SHARED:distinct].sort()
+            others += distinct - MOST_COMPARED
+            distinct = MOST_COMPARED
+        ranked[:distinct].sort()
+        for rank in range(distinct):
+            chosen[filled, 0], chosen[filled, 1] = np.uint64(document), ranked[rank]
+            filled += 1
+    return filled, others
 
 
 def _similarities(
@@ -148,9 +202,11 @@ def _similarities(
         for low, high in _read_at_once(firsts, lasts):
             base = int(firsts[low])
             read = answer.files.slice(SETS, base, int(lasts[high - 1]))
-            chosen = mine[low:high]
+            by_own = low + np.argsort(own[mine[low:high]], kind="stable")  # a table of each own set is made once
+            chosen = mine[by_own]
+            table = np.empty(1 << table_bits(int(np.diff(begins).max())), np.uint64)
             result = np.empty(high - low, np.float64)
-            jaccard(hashes, begins, own[chosen], read, firsts[low:high] - base, lasts[low:high] - base, result)
+            jaccard(hashes, begins, own[chosen], read, firsts[by_own] - base, lasts[by_own] - base, table, result)
             similar[chosen] = result
     return similar
 
@@ -165,17 +221,19 @@ def _read_at_once(firsts: NDArray[np.int64], lasts: NDArray[np.int64]) -> Iterat
 
 
 @kernel
-def jaccard(own: Any, begins: Any, which: Any, others: Any, firsts: Any, lasts: Any, similar: Any) -> None:
+def jaccard(own: Any, begins: Any, which: Any, others: Any, firsts: Any, lasts: Any, table: Any, similar: Any) -> None:
     """Fill `similar` float64 (n,) with the similarities of sets `which[i]` of `own` and `[firsts[i], lasts[i])` of
-    `others`. Sets are ascending uint64, not empty.
+    `others`. Sets are distinct mixed uint64, none 0, and not empty; `table`: room for the largest of `own`.
     """
+    bits = 0
     for pair in range(len(which)):
-        i, stop = begins[which[pair]], begins[which[pair] + 1]
-        j, end = firsts[pair], lasts[pair]
-        total, shared = stop - i + end - j, 0
-        while i < stop and j < end:
-            a, b = own[i], others[j]
-            shared += a == b
-            i += a <= b
-            j += b <= a
-        similar[pair] = shared / (total - shared)
+        begin, stop = begins[which[pair]], begins[which[pair] + 1]
+        if pair == 0 or which[pair] != which[pair - 1]:
+            bits = table_bits(stop - begin)
+            table[: 1 << bits] = 0
+            for i in range(begin, stop):
+                table[place_in(table, bits, own[i])] = own[i]
+        shared = 0
+        for j in range(firsts[pair], lasts[pair]):
+            shared += table[place_in(table, bits, others[j])] == others[j]
+        similar[pair] = shared / (stop - begin + lasts[pair] - firsts[pair] - shared)

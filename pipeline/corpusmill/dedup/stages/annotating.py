@@ -1,15 +1,18 @@
-"""The annotations that writeback adds to documents: repeated ranges, and benchmark items.
+"""The annotations that writeback adds to documents: repeated ranges, benchmark items, and what they nearly duplicate.
 
-Both are lists, possibly empty. Positions are bytes of the written text as UTF-8.
+All are lists, possibly empty. Positions are bytes of the written text as UTF-8.
 
     dedup.annotate_key            [start, end] of each range; with `against` [start, end, reference], which is 0 for
                                   the dataset itself and n for the n-th entry of `against`
     decontamination.annotate_key  {benchmark, item, part, begin, end, share} of each hit; begin = end where dedup
                                   removed the whole passage
+    near_duplicates.annotate_key  {id, file, line, similarity} of the earlier document that it is a near-duplicate of
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, UnsetType
@@ -41,9 +44,12 @@ if TYPE_CHECKING:
     from corpusmill.engine.work import Input, Inputs
 
 
+PAIRS, LEFT_OUT = "pairs.jsonl", "left_out"  # of near_duplicates, which imports this room
+
+
 class Settings(PlacedSettings, frozen=True, kw_only=True):
     """What is written back of a shard. `against`: ranges name the reference that holds them; `hits_key`: where
-    documents list the benchmark items that they hold.
+    documents list the benchmark items that they hold; `near_key`: where they name what they nearly duplicate.
     """
 
     mode: Literal["remove", "annotate"]
@@ -53,6 +59,7 @@ class Settings(PlacedSettings, frozen=True, kw_only=True):
     replace_existing: bool | UnsetType = UNSET
     drop_empty: bool | UnsetType = UNSET
     hits_key: str | UnsetType = UNSET
+    near_key: str | UnsetType = UNSET
     against: bool | UnsetType = UNSET
 
 
@@ -65,12 +72,19 @@ def annotates_hits(build: Build) -> bool:
     return build.config.decontamination is not None and build.config.decontamination.action == "annotate"
 
 
+def annotates_near(build: Build) -> bool:
+    """Whether documents are annotated with the earlier one that they nearly duplicate."""
+    return build.config.near_duplicates is not None and build.config.near_duplicates.action == "annotate"
+
+
 def annotation_keys(config: DatasetConfig) -> list[tuple[str, bool]]:
     """(key, whether it may replace a value) of each annotation that writeback adds."""
     dedup, decontamination = config.dedup, config.decontamination
     keys = [(dedup.annotate_key, dedup.replace_existing)] if dedup.mode == "annotate" else []
     if decontamination and decontamination.action == "annotate":
         keys.append((decontamination.annotate_key, False))
+    if config.near_duplicates and config.near_duplicates.action == "annotate":
+        keys.append((config.near_duplicates.annotate_key, False))
     return keys if dedup.writeback else []
 
 
@@ -87,7 +101,7 @@ def require_places(config: DatasetConfig, seen: dict[str, Any] | list[str], wher
 
 
 def _may_drop(config: DatasetConfig) -> bool:
-    removes = config.decontamination is not None and config.decontamination.action == "remove"
+    removes = "remove" in {section.action for section in (config.decontamination, config.near_duplicates) if section}
     return bool(config.steps or config.decides() or config.dedup.drop_empty or removes)
 
 
@@ -134,6 +148,21 @@ def hits_of(inputs: Inputs, settings: Settings, text: TextShard, ranges: NDArray
     return hits
 
 
+def near_of(inputs: Inputs) -> Hits:
+    """Of a shard's documents that nearly duplicate one, that one."""
+    if "near" not in inputs:
+        return {}
+    folder = inputs["near"].folder()
+    documents = _places_left(inputs["text"], np.fromfile(folder / LEFT_OUT, "<u8").astype(np.int64)).tolist()
+    with (folder / PAIRS).open("rb") as rows:
+        each = zip(documents, map(orjson.loads, rows), strict=True)
+        return {document: [_about_kept(row)] for document, row in each if document >= 0}
+
+
+def _about_kept(row: dict[str, Any]) -> dict[str, Any]:
+    return {**{name: row[f"kept_{name}"] for name in ("id", "file", "line")}, "similarity": row["similarity"]}
+
+
 def _places_left(final: Input, documents: NDArray[np.int64]) -> NDArray[np.int64]:
     """The ordinals in the final text shard of documents of the one that was searched; -1 for those that were dropped
     since, as emptied.
@@ -151,6 +180,12 @@ def hits_column() -> Any:
     return pa.list_(pa.struct([*words, *places, pa.field("share", pa.float64())]))
 
 
+def near_column() -> Any:
+    """The type of what is nearly duplicated in parquet."""
+    words = [pa.field(name, pa.string()) for name in ("id", "file")]
+    return pa.list_(pa.struct([*words, pa.field("line", pa.int64()), pa.field("similarity", pa.float64())]))
+
+
 def expected_annotations(inputs: Inputs, settings: Settings, text: TextShard) -> ContentSum:
     """The content sum of all annotations of a shard, recomputed from the outputs of union and decontaminate."""
     cut, tally = _cut(inputs), NOTHING
@@ -159,6 +194,8 @@ def expected_annotations(inputs: Inputs, settings: Settings, text: TextShard) ->
         cut = cut[:0]
     if "hits" in inputs:
         tally += dedup_annotations.tally_of(_expected_hits(inputs, settings, text, cut), int(inputs.unit))
+    if "near" in inputs:
+        tally += dedup_annotations.tally_of(_expected_near(inputs, settings, text, cut), int(inputs.unit))
     return tally
 
 
@@ -182,22 +219,48 @@ def _expected_ranges(
 
 def _expected_hits(inputs: Inputs, settings: Settings, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
     """Each document's hits, by its line in its file; positions are counted byte by byte in the kept text."""
-    place = places_in(inputs.source.files, text, settings.lines_before)
-    documents = {place(ordinal): ordinal for ordinal in range(text.documents)}
     hits: Hits = {}
-    with (inputs["hits"].folder() / HITS).open("rb") as rows:
-        for row in map(orjson.loads, rows):
-            document = documents.get((row["file"], row["line"] - 1))
-            if document is None:
-                continue  # it was dropped before
-            origin = int(text.offsets[document]) + 1
-            stays = np.ones(len(text.document_bytes(document)), np.bool_)
-            low, high = np.searchsorted(removed[:, 0], [origin, origin + len(stays)])
-            for start, end in removed[low:high].tolist():
-                stays[start - origin : end - origin] = False
-            if settings.drop_empty and not stays.any():
-                continue  # the document is dropped
+    for document, row in _placed_rows(inputs, settings, text, inputs["hits"].folder() / HITS):
+        stays = _stays(text, document, removed)
+        if not _dropped(settings, stays):
             places = {name: int(np.count_nonzero(stays[: row[name]])) for name in ("begin", "end")}
             about = {name: row[name] for name in ("benchmark", "item", "part", "share")}
             hits.setdefault(document, []).append({**about, **places})
     return hits
+
+
+def _expected_near(inputs: Inputs, settings: Settings, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
+    """What each document nearly duplicates, by its line in its file."""
+    rows = _placed_rows(inputs, settings, text, inputs["near"].folder() / PAIRS)
+    return {
+        document: [_about_kept(row)]
+        for document, row in rows
+        if not _dropped(settings, _stays(text, document, removed))
+    }
+
+
+def _placed_rows(
+    inputs: Inputs, settings: Settings, text: TextShard, path: Path
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a file of JSON lines, each with the document that it names; not those that were dropped before."""
+    place = places_in(inputs.source.files, text, settings.lines_before)
+    documents = {place(ordinal): ordinal for ordinal in range(text.documents)}
+    with path.open("rb") as rows:
+        for row in map(orjson.loads, rows):
+            document = documents.get((row["file"], row["line"] - 1))
+            if document is not None:
+                yield document, row
+
+
+def _stays(text: TextShard, document: int, removed: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which bytes of a document's text are kept."""
+    origin = int(text.offsets[document]) + 1
+    stays = np.ones(len(text.document_bytes(document)), np.bool_)
+    low, high = np.searchsorted(removed[:, 0], [origin, origin + len(stays)])
+    for start, end in removed[low:high].tolist():
+        stays[start - origin : end - origin] = False
+    return stays
+
+
+def _dropped(settings: Settings, stays: NDArray[np.bool_]) -> bool:
+    return bool(settings.drop_empty) and not stays.any()

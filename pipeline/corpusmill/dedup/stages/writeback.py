@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,12 @@ from msgspec import UNSET
 from corpusmill.dedup.stages.annotating import (
     Settings,
     annotates_hits,
+    annotates_near,
     expected_annotations,
     hits_column,
     hits_of,
+    near_column,
+    near_of,
     ranges_of,
 )
 from corpusmill.dedup.stages.union import cuts_stage
@@ -54,13 +58,15 @@ def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
         "text": [(final_stage(build, shard), shard)],
         "cuts": [(cuts_stage(build), shard)],
         "hits": [("decontaminate", shard)] if annotates_hits(build) else [],
+        "near": [("near_duplicates", shard)] if annotates_near(build) else [],
     }
 
 
 def _identity(build: Build, shard: str) -> Settings:
     dedup, wanted = build.config.dedup, build.config.decontamination
     assert dedup.mode != "none"
-    annotating, with_hits = dedup.mode == "annotate", annotates_hits(build)
+    annotating, with_hits, with_near = dedup.mode == "annotate", annotates_hits(build), annotates_near(build)
+    near = build.config.near_duplicates
     libraries = libraries_of(file.name for file in build.plan.shards[int(shard)])
     return Settings(
         mode=dedup.mode,
@@ -70,7 +76,8 @@ def _identity(build: Build, shard: str) -> Settings:
         replace_existing=dedup.replace_existing if annotating else UNSET,
         drop_empty=UNSET if annotating else dedup.drop_empty,
         hits_key=wanted.annotate_key if wanted and with_hits else UNSET,
-        lines_before=lines_before(build, shard) or UNSET if with_hits else UNSET,
+        near_key=near.annotate_key if near and with_near else UNSET,
+        lines_before=lines_before(build, shard) or UNSET if with_hits or with_near else UNSET,
         against=True if annotating and build.plan.references else UNSET,
     )
 
@@ -86,7 +93,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     traffic = Traffic()
     text = text_shard.open_text_shard(inputs["text"].folder())
     ranges = ranges_of(inputs, settings, text)
-    hits = hits_of(inputs, settings, text, ranges)
+    hits, near = hits_of(inputs, settings, text, ranges), near_of(inputs)
     totals: Counter[str] = Counter()
     advance.begin(sum(file.size_bytes for file in inputs.source.files))
     content = {"text_content": NOTHING, "kept_content": NOTHING, "noted_content": NOTHING}
@@ -100,7 +107,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
             "indexed": indexed,
             "ranges": ranges[first:last],
             "options": options,
-            "annotations": _annotations(settings, hits, indexed.first_document, table=copy.is_table),
+            "annotations": _annotations(settings, hits, near, indexed.first_document, table=copy.is_table),
             "unit": int(inputs.unit),
         }
         with path.open("xb") as file:
@@ -115,7 +122,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
                     counts = writeback.write_back_file(lines, sink, **edit)
         for field in fields(counts):
             (content if field.name in content else totals)[field.name] += getattr(counts, field.name)
-    if settings.mode != "annotate" and "hits" not in inputs:
+    if settings.mode != "annotate" and not ("hits" in inputs or "near" in inputs):
         del content["noted_content"]
     else:
         content["told_content"] = expected_annotations(inputs, settings, text)
@@ -126,16 +133,17 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     )
 
 
-def _annotations(settings: Settings, hits: Hits, first_document: int, *, table: bool) -> list[Annotation]:
+def _annotations(settings: Settings, hits: Hits, near: Hits, first_document: int, *, table: bool) -> list[Annotation]:
     """The annotations, besides ranges, of a file's documents, the first of which is `first_document`."""
-    if settings.hits_key is UNSET:
-        return []
-    column = hits_column() if table else None
-    return [
-        dedup_annotations.Annotation(
-            settings.hits_key, lambda document: hits.get(first_document + document, []), column=column
-        )
-    ]
+
+    def annotation(key: str, values: Hits, column: Callable[[], Any]) -> Annotation:
+        def of_document(document: int) -> list[Any]:
+            return values.get(first_document + document, [])
+
+        return dedup_annotations.Annotation(key, of_document, column=column() if table else None)
+
+    found = [(settings.hits_key, hits, hits_column), (settings.near_key, near, near_column)]
+    return [annotation(key, values, column) for key, values, column in found if key]
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
@@ -153,7 +161,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
             (("read again", ContentSum.parse(receipt.details["text_content"])),),
         ),
         *([same] if dedup.mode == "remove" else []),
-        *([_noted(receipt)] if dedup.mode == "annotate" or annotates_hits(build) else []),
+        *([_noted(receipt)] if dedup.mode == "annotate" or annotates_hits(build) or annotates_near(build) else []),
         Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]), *dropped)),
         Check(
             "text bytes",

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.decontamination.stages.decontaminate import HITS
+from corpusmill.dedup.stages.annotating import PAIRS
 from corpusmill.dedup.stages.reference import index_step
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.inspect.lineage.facts import (
@@ -33,7 +34,6 @@ from corpusmill.inspect.lineage.facts import (
 from corpusmill.inspect.lineage.records import holdings
 from corpusmill.inspect.lineage.shards import DeduplicatedShard, EarlierShard, Shard, Shards, place_of_line
 from corpusmill.lazy import lazily
-from corpusmill.near_duplicates.stages.near_duplicates import PAIRS
 from corpusmill.sources.parts import file_of_part
 from corpusmill.sources.stages.index import quarantine_of
 from corpusmill.steps.stages.applying import DROPPED

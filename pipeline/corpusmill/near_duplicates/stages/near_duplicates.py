@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from corpusmill.dedup.stages.annotating import LEFT_OUT, PAIRS
 from corpusmill.dedup.stages.union import code_span
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from corpusmill.documents.text_shard import TextShard
     from corpusmill.engine.build import Build
 
-PAIRS, LEFT_OUT = "pairs.jsonl", "left_out"
 NEAR_DUPLICATE = "near-duplicates"  # why a line of a source file is not a document
 WRITTEN_BYTES = 32 << 20
 
@@ -64,7 +64,7 @@ class TooManyNearDuplicatesError(PermanentError):
 
 
 def _removes(build: Build) -> bool:
-    return settings_of(build).action == "remove"
+    return build.config.near_duplicates is not None and build.config.near_duplicates.action == "remove"
 
 
 class Settings(PlacedSettings, frozen=True, kw_only=True):

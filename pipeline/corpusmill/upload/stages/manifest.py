@@ -25,6 +25,7 @@ from msgspec import UNSET
 
 from corpusmill.config import CardConfig, ExportsConfig
 from corpusmill.decontamination.stages.decontaminate import HITS
+from corpusmill.dedup.stages.annotating import PAIRS
 from corpusmill.engine.ledger import Outcome, Receipt, versions_of
 from corpusmill.engine.ledger.lock import LOCK_NAME
 from corpusmill.engine.stage import Recount, Shown, Stage, StepName, every, whole
@@ -34,7 +35,6 @@ from corpusmill.export.formats import FORMATS
 from corpusmill.export.stages import layout
 from corpusmill.fingerprint import file_digest
 from corpusmill.lazy import lazily
-from corpusmill.near_duplicates.stages.near_duplicates import PAIRS
 from corpusmill.report.card import card_texts
 from corpusmill.shuffle.stages import gather, scatter
 from corpusmill.shuffle.stages.budget import shown_shard

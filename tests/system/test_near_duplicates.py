@@ -1,0 +1,133 @@
+"""Near-duplicates in builds: one that removes them equals one of sources that never had them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from corpusmill.builds.graph import GRAPH
+from corpusmill.inspect.verify import verify_build
+from corpusmill.near_duplicates.stages.near_duplicates import TooManyNearDuplicatesError
+from tests.near_duplicates.test_engine import edited
+from tests.oracles import near_duplicates as oracle
+from tests.system.corpus import reused
+from tests.system.test_decontamination import build, outputs, settings
+
+PAIRS = "near_duplicates/pairs.jsonl"
+DEDUP = {"mode": "remove", "minimum_bytes": 500}
+
+
+def documents() -> list[dict[str, Any]]:
+    texts = edited(11, documents=60, distinct=9, words=120)
+    return [{"id": f"d{number}", "text": text} for number, text in enumerate(texts)]
+
+
+def matches_of(rows: list[dict[str, Any]]) -> dict[str, tuple[str, float]]:
+    """{id of a document that the definition leaves out: id of its kept one, their similarity}."""
+    found = oracle.decide([row["text"] for row in rows], "0.8")
+    pairs = zip(rows, found, strict=True)
+    return {row["id"]: (rows[match.kept]["id"], float(match.similarity)) for row, match in pairs if match}
+
+
+def write_sources(root: Path, rows: list[dict[str, Any]], without: Any = (), *, tables: bool = False) -> None:
+    (folder := root / "corpus").mkdir(parents=True, exist_ok=True)
+    for number in range(3):
+        own = [row for row in rows[number * 20 : number * 20 + 20] if row["id"] not in without]
+        if tables:
+            pq.write_table(pa.Table.from_pylist(own), folder / f"part{number}.parquet")
+        else:
+            (folder / f"part{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own))
+
+
+def near(root: Path, action: str = "remove", **changes: Any) -> Any:
+    wanted = {"action": action, "most_removed": 1, **changes.pop("near", {})}
+    return settings(root, near_duplicates=wanted, **{"dedup": DEDUP, **changes})
+
+
+def listed(root: Path) -> dict[str, tuple[str, float]]:
+    rows = map(json.loads, (root / "outputs" / "tiny" / "latest" / PAIRS).read_text().splitlines())
+    return {row["id"]: (row["kept_id"], row["similarity"]) for row in rows}
+
+
+def test_build_that_removes_near_duplicates_equals_one_without_them(tmp_path: Path) -> None:
+    rows = documents()
+    expected = matches_of(rows)
+    write_sources(tmp_path / "one", rows)
+    write_sources(tmp_path / "other", rows, without=expected)
+    of_one = build(near(tmp_path / "one"))
+    build(settings(tmp_path / "other", dedup=DEDUP))
+    one, other = outputs(tmp_path / "one"), outputs(tmp_path / "other")
+    pairs = [json.loads(line) for line in one.pop(PAIRS).splitlines()]
+    assert one == other
+    assert {row["id"]: (row["kept_id"], row["similarity"]) for row in pairs} == expected
+    kept = [row["kept_id"] for row in pairs]
+    for row in pairs:
+        number, of_kept = int(row["id"][1:]), int(row["kept_id"][1:])
+        assert (row["file"], row["line"]) == (f"part{number // 20}.jsonl", number % 20 + 1)
+        assert (row["kept_file"], row["kept_line"]) == (f"part{of_kept // 20}.jsonl", of_kept % 20 + 1)
+        assert row["stands_for"] == kept.count(row["kept_id"]) + 1
+    assert not verify_build(of_one).findings
+    asked = GRAPH["near_duplicates"].schedule.approval
+    assert asked
+    assert f"**{len(expected)} of 60 documents are near-duplicates" in asked(of_one)
+
+
+@pytest.mark.parametrize("tables", [False, True])
+def test_documents_are_annotated_with_what_they_nearly_duplicate(tmp_path: Path, tables: bool) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows, tables=tables)
+    built = build(near(tmp_path, "annotate"))
+    folder = tmp_path / "outputs" / "tiny" / "latest" / "documents"
+    written: list[dict[str, Any]] = []
+    for path in sorted(folder.iterdir()):
+        lines = path.read_text().splitlines() if not tables else ()
+        written += pq.read_table(path).to_pylist() if tables else map(json.loads, lines)
+    assert [row["id"] for row in written] == [row["id"] for row in rows]
+    named = {row["id"]: row["near_duplicate_of"] for row in written}
+    assert (
+        {name: (about[0]["id"], about[0]["similarity"]) for name, about in named.items() if about}
+        == matches_of(rows)
+        == listed(tmp_path)
+    )
+    assert not verify_build(built).findings
+
+
+def test_only_documents_of_one_source_are_compared_within_sources(tmp_path: Path) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows)
+    paths = [str(tmp_path / "corpus" / f"part{number}.jsonl") for number in range(3)]
+    build(near(tmp_path, "report", near={"within": "source"}, source={"paths": paths}))
+    expected = [matches_of(rows[first : first + 20]) for first in (0, 20, 40)]
+    assert listed(tmp_path) == {name: match for of_source in expected for name, match in of_source.items()}
+
+
+def test_source_that_would_lose_too_much_stops_the_build_and_says_why(tmp_path: Path) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows)
+    gone = len(matches_of(rows))
+    with pytest.raises(TooManyNearDuplicatesError) as refused:
+        build(near(tmp_path, near={"most_removed": 0.2}))
+    said = str(refused.value)
+    assert refused.value.code == "near_duplicates.too_many_removed"
+    assert f"{gone} of 60 documents" in said
+    assert "part0.jsonl line" in said
+    assert not any(row["text"][:40] in said for row in rows)
+    built = build(near(tmp_path, near={"most_removed": gone / 60}))
+    assert reused(built, "decide", "dataset")
+
+
+def test_group_whose_kept_document_is_forgotten_is_decided_again(tmp_path: Path) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows)
+    expected = matches_of(rows)
+    build(near(tmp_path))
+    assert listed(tmp_path) == expected
+    kept = next(iter(expected.values()))[0]
+    (tmp_path / "forget.jsonl").write_text(json.dumps({"id": kept}) + "\n")
+    build(near(tmp_path, forget={"path": str(tmp_path / "forget.jsonl"), "copies": "keep"}))
+    assert listed(tmp_path) == matches_of([row for row in rows if row["id"] != kept])
