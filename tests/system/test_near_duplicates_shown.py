@@ -137,3 +137,19 @@ def test_estimate_of_a_sample_does_not_stop_at_the_share_that_a_build_may_remove
     wanted = {"action": "remove", "similarity": 0.5, "words": 2, "most_removed": 0.0}
     config = settings(tmp_path, "remove", near_duplicates=wanted, estimate={"sample_bytes": "2KB"})
     assert "near-duplicates  at least" in render_estimate(estimate_dataset(config))
+
+
+def test_report_after_documents_are_forgotten_shows_none_of_them(tmp_path: Path) -> None:
+    pairs = shown(built(tmp_path, "remove")).pairs
+    gone = {side.id for pair in pairs for side in (pair.left_out, pair.kept)}
+    (tmp_path / "forget.jsonl").write_text("".join(json.dumps({"id": name}) + "\n" for name in sorted(gone)))
+    forget = {"path": str(tmp_path / "forget.jsonl"), "key": "id", "copies": "keep"}
+    again = built(tmp_path, "remove", forget=forget)
+    left = [number for number in range(len(TEXTS)) if f"doc-{number}" not in gone]
+    expected = decide([TEXTS[number] for number in left], "0.5", 2)
+    assert as_matches(pairs_of(tmp_path)) == {
+        left[number]: (left[match.kept], float(match.similarity)) for number, match in enumerate(expected) if match
+    }
+    assert not gone & {side.id for pair in shown(again).pairs for side in (pair.left_out, pair.kept)}
+    report = render_html(summarize(again))
+    assert not any(f"id {name}<" in report for name in gone)

@@ -53,22 +53,23 @@ def _pairs(build: Build, least: float) -> tuple[NearDuplicatePair, ...]:
     """Some of the pairs, with a part of both texts."""
     blocks = build.blocks("decide", UNIT)
     sections = engine_sections.Sections(blocks.folder, blocks.open)
-    found = [decide.read_left_out(sections, int(shard))[0] for shard in build.units("near_duplicates")]
-    rows = np.concatenate([np.empty(0, similarity.MATCH), *found])
-    shards = np.repeat(np.arange(len(found)), [*map(len, found)])
-    shown = examples.shown_pairs(rows["similarity"], rows["earlier"], least)
-    numbers = [(int(groups.numbered(int(shards[at]), rows["document"][at])), int(rows["earlier"][at])) for at in shown]
-    abouts = _abouts(build, {number for pair in numbers for number in pair})
+    found = [np.empty(0, similarity.MATCH)]
+    for shard in map(int, build.units("near_duplicates")):
+        rows, _ = decide.read_left_out(sections, shard)
+        rows = rows[examples.shown_pairs(rows["similarity"], rows["earlier"], least)]
+        rows["document"] = groups.numbered(shard, rows["document"])
+        found.append(rows)
+    rows = np.concatenate(found)
+    rows = rows[examples.shown_pairs(rows["similarity"], rows["earlier"], least)]
+    abouts = _abouts(build, {*rows["document"].tolist(), *rows["earlier"].tolist()})
     pairs = []
-    for at, (document, kept) in zip(shown, numbers, strict=True):
+    for document, kept, share in rows.tolist():
         pieces = examples.marked(abouts[document][0], abouts[kept][0])
         sides = [
             content.DocumentExcerpt(source_file=file, line=line, id=name, pieces=of_side)
             for (_, file, line, name), of_side in zip((abouts[document], abouts[kept]), pieces, strict=True)
         ]
-        pairs.append(
-            content.NearDuplicatePair(similarity=float(rows["similarity"][at]), left_out=sides[0], kept=sides[1])
-        )
+        pairs.append(content.NearDuplicatePair(similarity=share, left_out=sides[0], kept=sides[1]))
     return tuple(pairs)
 
 
