@@ -69,7 +69,7 @@ WRITING = [
           "            starts = starts[self.ordinals[chosen]]\n            starts -= starts > 0\n"
           "            slices.copy_slices"),
     Fault("a budget's last document is not shown", "shuffle.budget",
-          "some &= draws <= np.repeat(", "some &= draws < np.repeat(", "budgeted"),
+          "some &= draws <= np.array(", "some &= draws < np.array(", "budgeted"),
     Fault("a whole epoch of a budget is not shown", "shuffle.budget",
           "times[ordinals] > epoch]", "times[ordinals] > epoch + 1]", "budgeted"),
     Fault("a showing's tokens begin one early", "tokens.token_shard",
