@@ -50,14 +50,20 @@ event.register("numba:compile", _Listener())  # type: ignore[no-untyped-call]
 
 def kernel(function: Kernel) -> Kernel:
     """Compile a function on its first call, cache the machine code on disk, and release the GIL while it runs."""
-    compiled: Kernel = njit(nogil=True, cache=True)(function)
+    return _compiled(function)
+
+
+def _compiled(function: Kernel, **options: Any) -> Kernel:
+    try:
+        compiled: Kernel = njit(nogil=True, cache=True, **options)(function)
+    except RuntimeError:  # neither the installation nor the home may be written: each process compiles
+        compiled = njit(nogil=True, **options)(function)
     return compiled
 
 
 def inlined(function: Kernel) -> Kernel:
     """The same for functions that kernels call in their inner loops."""
-    compiled: Kernel = njit(nogil=True, cache=True, inline="always")(function)
-    return compiled
+    return _compiled(function, inline="always")
 
 
 _BYTE = ir.IntType(8)
