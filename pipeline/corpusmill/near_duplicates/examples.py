@@ -3,8 +3,8 @@
 In: matches in order of documents; two texts as UTF-8. Out: the places of the matches to show; each text's pieces, with
 whether the other text lacks them.
 
-Invariants: the matches shown depend on matches and their shards alone. Unmarked words of a pair are the same, in the same
-order. Price: one pass over the matches; two texts are split into words, and SHOWN_WORDS of each are compared.
+Invariants: the matches shown depend on matches and their shards alone. Unmarked words of a pair are the same, in the
+same order. Price: one pass over the matches; two texts are split into words, and SHOWN_WORDS of each are compared.
 """
 
 from __future__ import annotations
