@@ -1,0 +1,110 @@
+"""Claim: at which share of a plain copy's rate each format of whole documents is written, by CPU seconds.
+
+Writes 64 Mi tokens in documents of 2,000 as each format's module does (ids of 4 bytes, content sums included), then
+copies the files that it left with a read and a write a MiB, in the same process; the best of three rounds each, by CPU
+seconds. A format whose tokens are linked is the index alone. `python benchmarks/formats.py`
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from results import write_result
+
+from corpusmill.export import megatron, nanoset, olmo, parquet
+from corpusmill.export.framing import Framing
+
+TOKENS, DOCUMENT, BATCH = 1 << 26, 2000, 1 << 19
+EOS, SIZE = 100_257, 100_277
+FRAMING = Framing(EOS)
+DOCUMENTS = TOKENS // DOCUMENT
+
+
+def batches() -> Iterator[Any]:
+    """The documents, so many tokens at a time."""
+    each = BATCH // DOCUMENT
+    ids = np.random.Generator(np.random.PCG64(1)).integers(0, 100_000, each * DOCUMENT, np.uint32)
+    ends = np.arange(1, each + 1, dtype=np.uint64) * np.uint64(DOCUMENT)
+    for _ in range(DOCUMENTS // each):
+        yield ids, ends
+
+
+def index(folder: Path) -> None:
+    """The csv of as many documents."""
+    count = DOCUMENTS // (BATCH // DOCUMENT) * (BATCH // DOCUMENT)
+    ordinals = np.arange(count, dtype=np.uint64)
+    olmo.write_index(
+        folder / "p.csv.gz", [(np.full(count, DOCUMENT + 1, np.uint64), ordinals % np.uint64(8), ordinals)]
+    )
+
+
+def raw_ids(folder: Path) -> None:
+    """Tokens and csv."""
+    dtype = np.dtype("<u4")
+    olmo.write_tokens(folder / "p.npy", batches(), FRAMING, dtype=dtype, vocabulary_size=SIZE, written=len)
+    index(folder)
+
+
+def rows(folder: Path, *columns: str) -> None:
+    """Parquet with these columns."""
+    made: dict[str, Any] = {"columns": ("input_ids", *columns), "loss_mask": "token", "rows_per_group": 1024}
+    parquet.write_documents(folder / "p.parquet", batches(), FRAMING, vocabulary_size=SIZE, written=len, **made)
+
+
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "megatron": lambda folder: megatron.write_part(
+        folder, "p", batches(), dtype=megatron.INT32, eod_id=EOS, vocabulary_size=SIZE, written=len
+    ),
+    "nanoset": lambda folder: nanoset.write_file(
+        folder, "p", batches(), eos_id=EOS, tokenizer_name="cl100k_base", vocabulary_size=SIZE, written=len
+    ),
+    "olmo": raw_ids,
+    "olmo, linked: csv alone": index,
+    "parquet_documents": rows,
+    "parquet_documents, 3 columns": lambda folder: rows(folder, "labels", "attention_mask"),
+}
+
+
+def cpu_of(run: Callable[[], Any]) -> float:
+    begin = time.process_time()
+    run()
+    return time.process_time() - begin
+
+
+def copy(source: Path, target: Path) -> None:
+    """Every file, a MiB at a time."""
+    for path in sorted(source.iterdir()):
+        with path.open("rb") as file, (target / path.name).open("wb") as written:
+            shutil.copyfileobj(file, written, 1 << 20)
+
+
+def main() -> None:
+    figures: dict[str, object] = {}
+    for name, write in WRITERS.items():
+        spent: dict[str, list[float]] = {"write": [], "copy": []}
+        size = 0
+        for _ in range(3):
+            with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as copied:
+                spent["write"].append(cpu_of(lambda: write(Path(made))))  # noqa: B023 (runs at once)
+                spent["copy"].append(cpu_of(lambda: copy(Path(made), Path(copied))))
+                size = sum(path.stat().st_size for path in Path(made).iterdir())
+        best = {way: min(times) for way, times in spent.items()}
+        figures[name] = {
+            "bytes": size,
+            "write_cpu_seconds": round(best["write"], 3),
+            "copy_cpu_seconds": round(best["copy"], 3),
+            "rate_of_a_copy": round(best["copy"] / best["write"], 3),
+        }
+        print(name, figures[name])
+    claim = "share of a plain copy's rate at which each format is written, by CPU seconds, on a shared machine"
+    print(write_result("formats", claim, figures))
+
+
+if __name__ == "__main__":
+    main()
