@@ -1,7 +1,7 @@
 """Claim: at which share of a plain copy's rate each format of whole documents is written, by CPU seconds.
 
 Writes 64 Mi tokens in documents of 2,000 as each format's module does (ids of 4 bytes, content sums included), then
-copies the files that it left with a read and a write a MiB, in the same process; the best of three rounds each, by CPU
+copies the files that it left with a read and a write a MiB, in the same process; the best of two rounds each, by CPU
 seconds. A format whose tokens are linked is the index alone. `python benchmarks/formats.py`
 """
 
@@ -89,7 +89,7 @@ def main() -> None:
     for name, write in WRITERS.items():
         spent: dict[str, list[float]] = {"write": [], "copy": []}
         size = 0
-        for _ in range(3):
+        for _ in range(2):
             with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as copied:
                 spent["write"].append(cpu_of(lambda: write(Path(made))))  # noqa: B023 (runs at once)
                 spent["copy"].append(cpu_of(lambda: copy(Path(made), Path(copied))))
