@@ -57,6 +57,8 @@ def main() -> None:
     parser.add_argument("scratch", type=Path)
     parser.add_argument("--peers", help="a Python that has datatrove, rensa and datasketch")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--originals", type=int, default=1500, help="documents of a draw that are not edited")
+    parser.add_argument("--each", type=int, default=80, help="documents of a draw that are edited in each way")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--gigabytes", type=float, default=2.0, help="text of speed and memory")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
@@ -78,18 +80,26 @@ def main() -> None:
 
 def of_labelled(arguments: argparse.Namespace) -> dict[str, object]:
     draws: dict[str, list[dict[str, Any]]] = {}
+    versions: dict[str, str] = {}
     for seed in arguments.seeds:
-        labelled = planted.plant(seed)
+        labelled = planted.plant(seed, arguments.originals, arguments.each)
+        size = sum(len(text.encode()) for text in labelled.texts) / 1e6
         least, folder = float(SIMILARITY), arguments.scratch / "labelled"
-        shutil.rmtree(folder, ignore_errors=True)
-        found, _ = found_in(folder, [labelled.texts], least, planted.WORDS, bands_for(least), 16)
+        for _ in range(2):  # the second one compiles nothing
+            shutil.rmtree(folder, ignore_errors=True)
+            begun = time.process_time()
+            found, _ = found_in(folder, [labelled.texts], least, planted.WORDS, bands_for(least), 16)
+            rate = size / (time.process_time() - begun)
         removed = [number for number, match in enumerate(found) if match]
-        draws.setdefault("corpusmill", []).append({**judged(labelled, removed), "wrong": wrong_pairs(labelled, found)})
+        judgement = {**judged(labelled, removed), "wrong": wrong_pairs(labelled, found), "rate": rate}
+        draws.setdefault("corpusmill", []).append(judgement)
         for peer in PEERS if arguments.peers else ():
             told = of_peer(arguments.peers, peer, labelled.texts, arguments.scratch)
-            draws.setdefault(peer, []).append(judged(labelled, told["removed"]))
+            judgement = {**judged(labelled, told["removed"]), "rate": size / told["cpu_seconds"]}
+            draws.setdefault(peer, []).append(judgement)
+            versions[peer] = told["version"]
     sizes = {"documents": len(labelled.texts), "removed_by_definition": len(labelled.removed)}
-    return {"last_draw": sizes, **{name: summed(rows) for name, rows in draws.items()}}
+    return {"last_draw": sizes, "versions": versions, **{name: summed(rows) for name, rows in draws.items()}}
 
 
 def judged(labelled: planted.Labelled, removed: list[int]) -> dict[str, Any]:
@@ -118,7 +128,12 @@ def summed(draws: list[dict[str, Any]]) -> dict[str, object]:
         for way in draws[0]["ways"]
     }
     recalls = [draw["found"] / draw["of_definition"] for draw in draws]
-    return {"recall": round(sums["found"] / sums["of_definition"], 4), "least_recall": round(min(recalls), 4)} | {
+    rate = round(statistics.median(draw["rate"] for draw in draws), 2)
+    return {
+        "mb_per_cpu_second": rate,
+        "recall": round(sums["found"] / sums["of_definition"], 4),
+        "least_recall": round(min(recalls), 4),
+    } | {
         **sums,
         "ways": ways,
     }
