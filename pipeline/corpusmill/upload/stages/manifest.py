@@ -276,9 +276,12 @@ def _write_sample(inputs: Inputs, settings: Settings, folder: Path, documents: i
 
 def _export_paths(inputs: Inputs, settings: Settings, name: str) -> list[Path]:
     """Paths of one export's outputs in the work folder, in order, by their planned names."""
-    steps = {file["name"]: step for step in inputs.every("export") for file in step.receipt.details["files"]}
-    outputs = [f"{name}/{output}" for output, _, _ in settings.outputs[name]]
-    return [steps[output].folder() / output for output in outputs]
+    paths: dict[str, Path] = {}
+    for step in inputs.every("export"):
+        own = [file["name"] for file in step.receipt.details["files"] if file["name"].startswith(f"{name}/")]
+        folder = step.folder() if own else None  # checks all outputs of the step
+        paths |= {output: folder / output for output in own if folder}
+    return [paths[f"{name}/{output}"] for output, _, _ in settings.outputs[name]]
 
 
 def _cells(inputs: Inputs, kind: str) -> Iterator[Provenance]:
