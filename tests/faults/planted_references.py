@@ -52,6 +52,6 @@ REFERENCES = [
           "hits.setdefault(document, []).append({**about, \"begin\"",
           "hits.setdefault(document + 1, []).append({**about, \"begin\"", "hits annotated"),
     Fault("the hits of a file are those of the file before", "dedup.stages.writeback",
-          "hits.get(first_document + document, [])", "hits.get(document, [])", "hits annotated"),
+          "values.get(first_document + document, [])", "values.get(document, [])", "hits annotated"),
 ]
 # fmt: on

@@ -33,14 +33,14 @@ WRITING = [
           "    rows = [np.minimum(np.array(tokenizer.encode(text), np.uint32) + np.uint32(1), np.uint32(100_255))"
           " for text in texts]"),
     Fault("the engine's vocabulary has two tokens exchanged", "tokens.engines",
-          "        copy.write(file.content)",
-          "        copy.write(file.content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"
+          "copy.write(reference.content)",
+          "copy.write(reference.content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"
           ".replace(b'IGNoZQ== 3091', b'IHdhdGVy 3091'))"),
     Fault("both libraries' vocabulary has two tokens exchanged", "tokens.vocabulary",
-          "    return VocabularyFile(path, kind, digest, content, commit)",
+          "    return VocabularyFile(path, _kind_of(path, content), digest, content, commit)",
           "    content = content.replace(b'IHdhdGVy 3090', b'IGNoZQ== 3090')"
           ".replace(b'IGNoZQ== 3091', b'IHdhdGVy 3091')\n"
-          "    return VocabularyFile(path, kind, digest, content, commit)"),
+          "    return VocabularyFile(path, _kind_of(path, content), digest, content, commit)"),
     Fault("texts are split by another vocabulary's pattern", "tokens.vocabulary",
           '"cl100k_base": "gpt4"', '"cl100k_base": "gpt2"'),
     Fault("EOT is the id behind it", "tokens.special",
@@ -126,7 +126,7 @@ WRITING = [
     Fault("names of contexts count from 1", "export.formats.webdataset",
           '{ordinal:09d}" for shard, ordinal', '{ordinal + 1:09d}" for shard, ordinal'),
     Fault("a Nanoset is linked to the first Megatron part", "export.stages.export",
-          "link(parts[place], output", "link(parts[0], output", "grouped"),
+          "link(first[place], cells", "link(first[0], cells", "grouped"),
     Fault("the stream's EOT stands behind each document", "export.numpy_shards",
           "framing = Framing(None, bos_id=eot_id,", "framing = Framing(eot_id, bos_id=None,"),
     Fault("a .npy shard says that its tokens are signed", "export.numpy_shards",
