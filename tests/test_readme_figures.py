@@ -236,6 +236,29 @@ QUOTED = [
         "airflow_16_shards_of_20MB",
         ["seconds_of_9_tasks_in_a_chain_that_do_nothing/best"],
     ),
+    *(
+        (
+            "near-duplicates.md",
+            f"| {label} | # | # | # | # of # |",
+            "near_duplicates",
+            [
+                f"labelled/{peer}/{key}"
+                for key in ("mb_per_cpu_second", "recall", "left", "without_kept_match", "removed")
+            ],
+        )
+        for peer, label in (
+            ("corpusmill", "Corpusmill"),
+            ("datatrove", "datatrove 0.10.1"),
+            ("rensa", "rensa 0.5.0"),
+            ("datasketch", "datasketch 2.0.0"),
+        )
+    ),
+    (
+        "near-duplicates.md",
+        "follows from the texts by the definition above: # of # documents",
+        "near_duplicates",
+        [f"labelled/last_draw/{key}" for key in ("removed_by_definition", "documents")],
+    ),
     (
         "steps.md",
         "run at # to # MB/s per core",
