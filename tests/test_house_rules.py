@@ -50,8 +50,8 @@ MAY_IMPORT = {
     "training": "config errors export inspect kernels lazy report upload",
     "direct": "builds config documents errors export inspect kernels lazy shuffle sources storage tokens",
     "api": "builds config engine inspect lazy training",
-    "commands": "api builds config decontamination direct engine errors export inspect lazy report steps storage"
-    " tokens training upload version",
+    "commands": "api builds config decontamination direct engine errors export inspect lazy near_duplicates report"
+    " steps storage tokens training upload version",
     "cli": "builds commands errors installed",
     "questions": "builds config engine errors inspect installed lazy report steps storage upload",
 }

@@ -216,7 +216,6 @@ def test_equal_texts_of_any_kind_leave_the_first(tmp_path: Path, text: str) -> N
 def test_documents_of_a_large_group_are_compared_with_a_bounded_number_and_the_rest_is_counted(tmp_path: Path) -> None:
     texts = edited(7, documents=600, distinct=1, words=200)
     found, counts = found_in(tmp_path, [texts], 0.8, 5, bands_for(0.8), 1)
-    assert counts["compared"] <= similarity.MOST_COMPARED * len(texts)
     assert counts["pairs"] <= groups.LEADERS * 19 * len(texts)
     assert counts["pairs_left_out"] > 0 < counts["left_out"]
     true = sum(match is not None for match in oracle.decide_quickly([oracle.runs_of(text, 5) for text in texts], "0.8"))

@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from corpusmill.builds.graph import GRAPH
+from corpusmill.commands import app
 from corpusmill.inspect.verify import verify_build
 from corpusmill.near_duplicates.stages.near_duplicates import TooManyNearDuplicatesError
 from tests.near_duplicates.test_engine import edited
@@ -119,6 +121,23 @@ def test_source_that_would_lose_too_much_stops_the_build_and_says_why(tmp_path: 
     assert not any(row["text"][:40] in said for row in rows)
     built = build(near(tmp_path, near={"most_removed": gone / 60}))
     assert reused(built, "decide", "dataset")
+
+
+def test_command_lists_the_pairs_without_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows)
+    monkeypatch.chdir(tmp_path)
+    expected = matches_of(rows)
+    command = ["near-duplicates", "corpus", "--pairs", "found/pairs.jsonl", "--workers", "1", "--quiet"]
+    for _ in range(2):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert f"{len(expected)} of 60 documents are near-duplicates" in done.output
+        lines = map(json.loads, (tmp_path / "found" / "pairs.jsonl").read_text().splitlines())
+        assert {row["id"]: (row["kept_id"], row["similarity"]) for row in lines} == expected
+    (tmp_path / "found" / "pairs.jsonl").write_text("mine\n")
+    assert CliRunner().invoke(app, command).exit_code == 1
+    assert (tmp_path / "found" / "pairs.jsonl").read_text() == "mine\n"
 
 
 def test_group_whose_kept_document_is_forgotten_is_decided_again(tmp_path: Path) -> None:

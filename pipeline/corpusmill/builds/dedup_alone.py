@@ -9,6 +9,7 @@ earlier run delivered is removed (storage/output_folder.py).
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from corpusmill.builds.overlap import require_no_overlap
 from corpusmill.builds.plan import list_dataset, plan_dataset
 from corpusmill.builds.starting import LARGEST_SHARD_MIB, SHARDS, SMALLEST_SHARD_MIB
 from corpusmill.config import DatasetConfig, absolute_here, check_config, work_of
+from corpusmill.dedup.stages.annotating import PAIRS
 from corpusmill.dedup.stages.union import ranges_match_check, references_found
 from corpusmill.dedup.stages.writeback import FOLDER
 from corpusmill.engine.build import Build
@@ -30,6 +32,7 @@ from corpusmill.engine.ledger import Check
 from corpusmill.lazy import lazily
 from corpusmill.report.content import nothing_in_common
 from corpusmill.sources.stages.index import quarantine_of
+from corpusmill.storage import local
 from corpusmill.storage.output_folder import OutputFolder
 
 with lazily:
@@ -92,6 +95,20 @@ def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = Non
     }
     checks = [*balances(build, "writeback"), ranges_match_check(build)]
     return Finished(build, checks, len(files), deliver(build, delivered, files))
+
+
+def write_near_duplicates(
+    config: DatasetConfig, pairs: Path, *, workers: int | None = None, watch: bool = False
+) -> tuple[int, int]:
+    """Write the near-duplicates of the sources to a file, which appears complete; returns (documents, how many)."""
+    build = run_stages(cut_for_cores(config), "near_duplicates", workers=workers, watch=watch)
+    pairs.parent.mkdir(parents=True, exist_ok=True)
+    with local.arriving_at(pairs) as arriving, arriving.open("wb") as whole:
+        for unit in build.units("near_duplicates"):
+            with build.opened("near_duplicates", unit, PAIRS) as folder, (folder / PAIRS).open("rb") as own:
+                shutil.copyfileobj(own, whole)
+    counts = build.receipt("decide", "dataset").counts
+    return counts["documents"], counts["documents_left_out"]
 
 
 def output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:

@@ -15,12 +15,13 @@ from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted
 
 with lazily:
-    from corpusmill.builds import dedup_alone
+    from corpusmill.builds import dedup_alone, overlap
     from corpusmill.builds import infini_gram as builds_infini_gram
     from corpusmill.config import dataset
     from corpusmill.direct.in_order import exports as in_order_exports
     from corpusmill.direct.in_order import source as in_order_source
     from corpusmill.direct.in_order import token_shards
+    from corpusmill.near_duplicates.stages import near_duplicates as stages_near_duplicates
 
 
 if TYPE_CHECKING:
@@ -83,6 +84,41 @@ def dedup(
     typer.echo(
         dedup_alone.render_finished(dedup_alone.deduplicate(config, output, workers=workers, watch=not quiet), output)
     )
+
+
+@command(STEPS, "near-duplicates data --pairs pairs.jsonl")
+def near_duplicates(
+    inputs: options.Inputs,
+    pairs: Annotated[Path, typer.Option(help="JSON lines: each near-duplicate, the document it is like, similarity.")],
+    similarity: Annotated[float, typer.Option(help="The least share of runs of words that both have.")] = 0.8,
+    words: Annotated[int, typer.Option(help="Words in a run.", min=1, max=64)] = 5,
+    memory: options.Memory = 1 << 30,
+    text_field: options.TextField = "text",
+    id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
+    max_rejected_share: options.RejectedShare = 0.001,
+    endpoint_url: options.EndpointUrl = None,
+    work_folder: options.WorkFolder = Path("work"),
+    workers: options.Workers = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Find documents that are copies of an earlier one but for small differences. Resumable."""
+    config = dedup_alone.dedup_config(
+        inputs,
+        str(pairs.with_suffix("")),
+        {"mode": "none", "memory": memory},
+        near_duplicates={"action": "report", "similarity": similarity, "words": words},
+        source={
+            "text_field": text_field,
+            "id_field": id_field,
+            "max_rejected_share": max_rejected_share,
+            "endpoint_url": endpoint_url,
+        },
+        work_folder=dataset.absolute_here(str(work_folder)),
+    )
+    overlap.require_no_overlap(config.source.paths, [("--pairs", str(pairs.absolute()))], files=True)
+    options.require_earlier(pairs, "--pairs", "the pairs", stages_near_duplicates.is_pairs)
+    documents, found = dedup_alone.write_near_duplicates(config, pairs, workers=workers, watch=not quiet)
+    typer.echo(f"{found:,} of {documents:,} documents are near-duplicates of an earlier one; {pairs}")
 
 
 @command(STEPS, "infini-gram data --output ngrams")

@@ -8,7 +8,8 @@ them while it has few, in a large group with `LEADERS` of them: half are the gro
 kept if all are alike, half the last before it. Documents with equal digests (the tag) count once among the leaders.
 What that leaves out is counted. The digest is a key, too, so equal documents always meet the first of their kind.
 
-    pairs           sections by shard: document u64 | earlier document, of any shard, u64 (see numbered)
+    pairs           sections by shard: document u64 | earlier document, of any shard, u64 (see numbered), with EQUAL if
+                    they were found by their digests
     leaders         sections by shard: the documents that are the earlier one of a pair u64, ascending
 """
 
@@ -27,7 +28,8 @@ from corpusmill.kernels.compiled import kernel
 KEYS, PAIRS, LEADERS_FILE = "keys", "pairs", "leaders"
 BUCKETS = 4096
 BATCH_DOCUMENTS = 1 << 16
-LEADERS = 12
+LEADERS = 16
+EQUAL = np.uint64(1 << 63)
 ROW = np.dtype([("key", "<u8"), ("tag", "<u4"), ("document", "<u4")])
 
 _CHUNK = 1 << 16
@@ -173,11 +175,12 @@ def pair_rows(
         if row == 0 or keys[row] != keys[row - 1]:
             state[0] = state[1] = 0
         known = False
+        equal = EQUAL if np.uint32(keys[row] & np.uint64(0xFFFFFFFF)) == tags[row] else np.uint64(0)
         for leader in range(state[0]):
             earlier = leaders[leader]
             known = known or tags[earlier] == tags[row]
             if numbers[earlier] != numbers[row]:
-                pairs[filled, 0], pairs[filled, 1] = numbers[row], numbers[earlier]
+                pairs[filled, 0], pairs[filled, 1] = numbers[row], numbers[earlier] | equal
                 leads[earlier] = True
                 filled += 1
         missed += state[1] - state[0]

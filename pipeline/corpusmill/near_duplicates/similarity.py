@@ -7,8 +7,10 @@ up in that of the later one.
     sets            u64: the distinct hashes of each leader's runs
     matches         document u64 | earlier document u64 | similarity f64     of one shard, by document, then earlier
 
-A document is compared with at most MOST_COMPARED others: half are those that share most keys with it, half the earliest
-of the rest, because of a group of near-copies the first are kept. What that leaves out is counted.
+A document is compared with the SOON others that share most keys with it and the SOON earliest of the rest, because of a
+group of near-copies the first are kept; then, unless ENOUGH of these match, with all that it was paired with. So in a
+group of near-copies it costs a few comparisons, and where texts share a template none is missed. What that leaves out
+is counted.
 """
 
 from __future__ import annotations
@@ -25,12 +27,11 @@ from corpusmill.documents.text_shard import TextShard
 from corpusmill.engine.sections import Sections
 from corpusmill.kernels.compiled import kernel
 from corpusmill.kernels.slices import release_pages, runs
-from corpusmill.near_duplicates.groups import documents_of, shards_of
+from corpusmill.near_duplicates.groups import EQUAL, documents_of, shards_of
 from corpusmill.near_duplicates.signatures import BATCH_BYTES, Signer, mixed, place_in, table_bits
 
 LEADERS, DIGESTS, SET_ENDS, SETS, MATCHES = "leaders", "digests", "set_ends", "sets", "matches"
-MOST_COMPARED = 12
-_MOST_SHARED = MOST_COMPARED // 2
+SOON, ENOUGH = 6, 6
 MATCH = np.dtype([("document", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
 
 _RANK, _MOST_TIMES = np.uint64(59), 31  # above the number of a document: how often it shares no key
@@ -90,7 +91,24 @@ def compare(
     `pairs` uint64 (n, 2), of any order, repeated: a document of `text`, an earlier document; `digests`: of the shard's
     documents; `answers`: of all shards.
     """
-    pairs, others = _most_shared(pairs, text.documents)
+    own = pairs[:, 0].astype(np.int64)
+    ends = np.cumsum(np.bincount(own, minlength=text.documents))
+    ordered, soon = np.empty_like(pairs), np.empty(len(pairs), np.bool_)
+    by_document = np.empty(len(pairs), np.uint64)
+    distinct = order_most_shared(own, np.ascontiguousarray(pairs[:, 1]), ends, by_document, ordered, soon)
+    pairs, soon = ordered[:distinct], soon[:distinct]
+    matches = _matches(text, pairs[soon], digests, answers, length, least)
+    found = np.bincount(matches["document"].astype(np.int64), minlength=text.documents)
+    rest = pairs[~soon & (found[pairs[:, 0].astype(np.int64)] < ENOUGH)]
+    matches = np.concatenate([matches, _matches(text, rest, digests, answers, length, least)])
+    compared = int(soon.sum()) + len(rest)
+    return np.sort(matches, order=["document", "earlier"]), {"compared": compared, "left_out": distinct - compared}
+
+
+def _matches(
+    text: TextShard, pairs: Numbers, digests: Numbers, answers: Sequence[Answers], length: int, least: float
+) -> NDArray[Any]:
+    """The MATCH rows of distinct pairs, by document."""
     of_shard = shards_of(pairs[:, 1])
     places = np.empty(len(pairs), np.int64)
     similar = np.full(len(pairs), -1.0)
@@ -112,28 +130,20 @@ def compare(
     kept = np.flatnonzero(similar >= least)
     matches = np.empty(len(kept), MATCH)
     matches["document"], matches["earlier"], matches["similarity"] = pairs[kept, 0], pairs[kept, 1], similar[kept]
-    return matches, {"compared": len(pairs), "compared_equal": len(pairs) - len(open_pairs), "left_out": others}
-
-
-def _most_shared(pairs: Numbers, documents: int) -> tuple[Numbers, int]:
-    """(the distinct pairs that are compared, by document, then earlier; how many others there are)."""
-    own = pairs[:, 0].astype(np.int64)
-    ends = np.cumsum(np.bincount(own, minlength=documents))
-    by_document, chosen = np.empty(len(pairs), np.uint64), np.empty_like(pairs)
-    filled, others = choose_most_shared(own, np.ascontiguousarray(pairs[:, 1]), ends, by_document, chosen)
-    return chosen[:filled], others
+    return matches
 
 
 @kernel
-def choose_most_shared(  # noqa: PLR0912 (one pass over the pairs of each document)
-    own: Any, earlier: Any, ends: Any, by_document: Any, chosen: Any
+def order_most_shared(  # noqa: PLR0912 (one pass over the pairs of each document)
+    own: Any, earlier: Any, ends: Any, by_document: Any, ordered: Any, soon: Any
 ) -> Any:
-    """Choose among the pairs of each document; returns (how many were chosen, how many were not), each pair once.
+    """Put the pairs of each document in the order in which they are compared, each once; returns how many there are.
 
     own, earlier    int64, uint64 (n,): the pairs, in any order
     ends            int64 (documents,): how many pairs the documents up to each have
     by_document     uint64 (n,), filled
-    chosen          uint64 (n, 2), filled: by document, then earlier
+    ordered         uint64 (n, 2), filled: by document
+    soon            bool (n,), filled: whether a pair is compared whatever the others are
     """
     places: Any = np.zeros(len(ends), np.int64)
     most: Any = 1
@@ -147,7 +157,7 @@ def choose_most_shared(  # noqa: PLR0912 (one pass over the pairs of each docume
     table: Any = np.empty(1 << table_bits(most), np.uint64)
     times: Any = np.empty(1 << table_bits(most), np.int64)
     ranked = np.empty(most, np.uint64)
-    filled = others = 0
+    filled = 0
     for document in range(len(ends)):
         first = ends[document - 1] if document else 0
         if first == ends[document]:
@@ -155,31 +165,30 @@ def choose_most_shared(  # noqa: PLR0912 (one pass over the pairs of each docume
         bits = table_bits(ends[document] - first)
         table[: 1 << bits] = 0
         for row in range(first, ends[document]):
-            value = mixed(by_document[row] + np.uint64(1))
+            value = mixed((by_document[row] & ~EQUAL) + np.uint64(1))
             place = place_in(table, bits, value)
             if table[place] == np.uint64(0):
                 table[place], times[place] = value, 0
-            times[place] += 1
+            times[place] += 1 if by_document[row] < EQUAL else _MOST_TIMES
         distinct = 0
         for row in range(first, ends[document]):
-            place = place_in(table, bits, mixed(by_document[row] + np.uint64(1)))
+            number = by_document[row] & ~EQUAL
+            place = place_in(table, bits, mixed(number + np.uint64(1)))
             if times[place] > 0:
-                ranked[distinct] = by_document[row] | np.uint64(_MOST_TIMES - min(times[place], _MOST_TIMES)) << _RANK
+                ranked[distinct] = number | np.uint64(_MOST_TIMES - min(times[place], _MOST_TIMES)) << _RANK
                 times[place] = 0
                 distinct += 1
-        if distinct > MOST_COMPARED:
+        if distinct > 2 * SOON:
             ranked[:distinct].sort()
         for rank in range(distinct):
             ranked[rank] &= (np.uint64(1) << _RANK) - np.uint64(1)
-        if distinct > MOST_COMPARED:
-            ranked[_MOST_SHARED:distinct].sort()
-            others += distinct - MOST_COMPARED
-            distinct = MOST_COMPARED
-        ranked[:distinct].sort()
+        if distinct > 2 * SOON:
+            ranked[SOON:distinct].sort()
         for rank in range(distinct):
-            chosen[filled, 0], chosen[filled, 1] = np.uint64(document), ranked[rank]
+            ordered[filled, 0], ordered[filled, 1] = np.uint64(document), ranked[rank]
+            soon[filled] = rank < 2 * SOON
             filled += 1
-    return filled, others
+    return filled
 
 
 def _similarities(

@@ -11,7 +11,7 @@ Because they take no part in deduplication, the copy that dedup keeps is never d
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import UNSET
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 NEAR_DUPLICATE = "near-duplicates"  # why a line of a source file is not a document
-WRITTEN_BYTES = 32 << 20
+WRITTEN_BYTES, LONGEST_PAIR_BYTES = 32 << 20, 1 << 20
 
 
 class TooManyNearDuplicatesError(PermanentError):
@@ -109,6 +109,15 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     counts |= {"documents_in": text.documents, "documents_left_out": len(left_out), "bytes_read": len(text.text)}
     counts |= {"text_bytes_left_out": int(sizes.sum())}
     return Outcome(counts=counts, details=details)
+
+
+def is_pairs(file: BinaryIO) -> bool:
+    """Whether a file holds pairs: it is empty, or its first line is one."""
+    first = file.readline(LONGEST_PAIR_BYTES)
+    try:
+        return not first or {"kept_id", "similarity", "stands_for"} <= set(orjson.loads(first))
+    except (orjson.JSONDecodeError, TypeError):
+        return False
 
 
 def _about_kept(inputs: Inputs, kept: NDArray[np.uint64]) -> list[dict[str, Any]]:
