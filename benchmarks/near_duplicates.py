@@ -8,7 +8,7 @@ labelled    real documents and edited copies (tests/near_duplicates/planted.py),
             pairs whose similarity, kept document or order is not that of the texts.
 speed       MB of text per CPU second, from text shards (ours) or a list in memory (peers) to the decision. Ours of
             copies of the corpus, each in another alphabet, so that copies have no word in common; peers of the corpus.
-group       CPU seconds a document: 100,000 documents of real text, and 100,000 near-copies of one page beside them.
+group       CPU seconds a document: `--group` documents of real text, and as many near-copies of one page beside them.
 memory      the same rounds in a control group of a quarter of the text's bytes, page cache counted, and without limit.
 
 Ours are the rounds of the room through their files, one after the other in one thread.
@@ -48,7 +48,7 @@ from tests.oracles import near_duplicates as oracle
 
 PEERS = ("datatrove", "rensa", "datasketch")
 SIMILARITY = planted.SIMILARITY
-GROUP, PAGE_WORDS = 100_000, 300
+PAGE_WORDS = 300
 SHARD_BYTES = 64_000_000
 
 
@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=80, help="documents of a draw that are edited in each way")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--gigabytes", type=float, default=2.0, help="text of speed and memory")
+    parser.add_argument("--group", type=int, default=100_000, help="documents, and near-copies beside them")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
     parser.add_argument("--rounds-of", type=Path, help="of its own: all rounds over text shards")
     arguments = parser.parse_args()
@@ -174,19 +175,19 @@ def of_speed(arguments: argparse.Namespace) -> dict[str, object]:
 def of_group(arguments: argparse.Namespace) -> dict[str, object]:
     """CPU seconds of both commands, and of a document of each kind."""
     chance = random.Random(arguments.seeds[0])
-    pages = [" ".join(page) for page in pages_of(in_alphabets(), PAGE_WORDS, GROUP + 1)]
+    pages = [" ".join(page) for page in pages_of(in_alphabets(), PAGE_WORDS, arguments.group + 1)]
     page = pages.pop()
     ordinary, both = arguments.scratch / "ordinary", arguments.scratch / "both"
-    copies = [planted.WAYS["words replaced"](page, chance) for _ in range(GROUP)]
+    copies = [planted.WAYS["words replaced"](page, chance) for _ in range(arguments.group)]
     for folder, texts in ((ordinary, pages), (both, pages + copies)):
         write_shards(folder, texts)
     rounds = [[run_ours(folder, arguments.scratch) for folder in (ordinary, both)] for _ in range(arguments.rounds)]
     seconds = [min(each[i]["rounds_cpu_seconds"] for each in rounds) for i in (0, 1)]
     return {
-        "documents": GROUP,
-        "near_copies": GROUP,
-        "bytes_a_document": round(sum(len(text.encode()) for text in pages) / GROUP),
-        "bytes_a_near_copy": round(sum(len(text.encode()) for text in copies) / GROUP),
+        "documents": arguments.group,
+        "near_copies": arguments.group,
+        "bytes_a_document": round(sum(len(text.encode()) for text in pages) / arguments.group),
+        "bytes_a_near_copy": round(sum(len(text.encode()) for text in copies) / arguments.group),
         "cpu_seconds_ordinary": seconds[0],
         "cpu_seconds_with_the_group": seconds[1],
         "cost_of_a_near_copy_to_that_of_a_document": round((seconds[1] - seconds[0]) / seconds[0], 2),
@@ -215,7 +216,7 @@ def in_alphabets() -> Iterator[str]:
     """The corpus's texts, then the same in another alphabet, again and again: each copy swaps letters and digits."""
     texts, copy = list(read_corpus()), 0
     while True:
-        table = str.maketrans("")
+        table = str.maketrans({})
         if copy:
             chance = random.Random(copy)
             letters, digits = (chance.sample(symbols, len(symbols)) for symbols in (ascii_lowercase, "0123456789"))
@@ -268,7 +269,7 @@ def print_rounds(folder: Path, scratch: Path) -> None:
     decided, copies, counts = decided_of(scratch / "rounds", shards, least, planted.WORDS, bands_for(least), 16)
     seconds = time.process_time() - begun - loaded
     figures = {"documents": len(copies), "left_out": sum(map(len, decided)), "rounds_cpu_seconds": round(seconds, 2)}
-    print(json.dumps({**figures, **counts}))
+    print(json.dumps({**counts, **figures}))
 
 
 def mapped_shard(folder: Path) -> TextShard:
