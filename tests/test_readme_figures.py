@@ -255,6 +255,18 @@ QUOTED = [
     ),
     (
         "near-duplicates.md",
+        "one core compares # MB/s. With a quarter of the text's size as memory, page cache included, the rate is # of",
+        "near_duplicates",
+        ["speed/corpusmill/mb_per_cpu_second", "memory/rate_to_that_in_memory"],
+    ),
+    (
+        "near-duplicates.md",
+        "In a group of # near-copies of one page, most of which lie near the threshold, a near-copy costs # times",
+        "near_duplicates",
+        ["group/near_copies", "group/cost_of_a_near_copy_to_that_of_a_document"],
+    ),
+    (
+        "near-duplicates.md",
         "follows from the texts by the definition above: # of # documents",
         "near_duplicates",
         [f"labelled/last_draw/{key}" for key in ("removed_by_definition", "documents")],
