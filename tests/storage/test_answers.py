@@ -87,7 +87,7 @@ def test_answer_that_stays_is_asked_for_once_and_says_what_to_mend(asked, status
 
 
 @pytest.mark.parametrize("folder", ["s3://corpus", "gs://corpus", f"hf://datasets/owner/name@{COMMIT}"])
-def test_server_that_never_answers_is_a_transient_error(monkeypatch, rclone, folder: str) -> None:
+def test_server_that_never_answers_is_named_and_a_transient_error(monkeypatch, rclone, caplog, folder: str) -> None:
     over = threading.Event()
 
     class Silent(BaseHTTPRequestHandler):
@@ -102,6 +102,9 @@ def test_server_that_never_answers_is_a_transient_error(monkeypatch, rclone, fol
     monkeypatch.setattr(s3, "READ_SECONDS", 0.1)
     monkeypatch.setattr("corpusmill.storage.gcs.TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr("corpusmill.storage.hub.TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(retries, "NAMED_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(retries, "_told", set())
+    monkeypatch.setattr(retries, "_answered", set())
     monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=2, first_pause_seconds=0.0))
     traffic = Traffic()
     with http_server(Silent) as endpoint:
@@ -114,6 +117,9 @@ def test_server_that_never_answers_is_a_transient_error(monkeypatch, rclone, fol
         finally:
             over.set()
     assert (traffic.requests, traffic.retries) == (2, 1)
+    (named,) = [record.getMessage() for record in caplog.records if "does not answer" in record.getMessage()]
+    assert folder.startswith(named.split(" ")[0])
+    assert "silent for 0.01 s" in named  # before the request timed out
 
 
 @pytest.fixture
@@ -138,7 +144,7 @@ def test_store_that_accepts_no_connection_is_named_after_three_seconds(
 ) -> None:
     monkeypatch.setattr(retries, "POLICY", retries.RetryPolicy(attempts=2, first_pause_seconds=0.0))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", unaccepting)
-    retries._tell_of_waiting.cache_clear()
+    monkeypatch.setattr(retries, "_told", set())
     store = open_store(folder, endpoint_url=unaccepting if folder.startswith("s3") else None)
     began = time.time()
     with raises("gcs.unavailable s3.unavailable", folder):

@@ -22,11 +22,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
 from itertools import zip_longest
 from time import sleep
 from typing import Any, TypeVar
@@ -38,6 +37,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+NAMED_AFTER_SECONDS = 3.0
 LONGEST_ASKED_SECONDS = 60.0  # longer waits are left to the scheduler's own retries
 TWICE = ("tried", "twice, with the same outcome")
 
@@ -153,10 +153,11 @@ def retried(
     policy = POLICY
     paused = 0.0
     mismatches = 0
+    store = "/".join(where.split("/")[:3])
     for attempt in range(policy.attempts):
         traffic.add(requests=1)
         try:
-            with explained():
+            with explained(), _named_if_silent(store):
                 return call()
         except ChecksumMismatchError as error:
             mismatches += 1
@@ -168,7 +169,7 @@ def retried(
             if error.given_up:
                 raise
             if not attempt:
-                _tell_of_waiting("/".join(where.split("/")[:3]), str(dict(error.details).get("got", "no answer")))
+                _tell_of_waiting(store, str(dict(error.details).get("got", "no answer")))
             pause = max(policy.pause_seconds(where, attempt), min(error.wait_seconds, LONGEST_ASKED_SECONDS))
             if attempt + 1 == policy.attempts or paused + pause > policy.budget_seconds:
                 tried = f"{attempt + 1} times, with {paused:.1f} s of pauses"
@@ -183,10 +184,31 @@ def retried(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-@cache
+_answered: set[str] = set()
+_told: set[str] = set()
+
+
+@contextmanager
+def _named_if_silent(store: str) -> Iterator[None]:
+    """For the first requests to a store in a process: name it when no answer has come for NAMED_AFTER_SECONDS."""
+    if store in _answered:
+        yield
+        return
+    timer = threading.Timer(NAMED_AFTER_SECONDS, _tell_of_waiting, (store, f"silent for {NAMED_AFTER_SECONDS:g} s"))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    _answered.add(store)
+
+
 def _tell_of_waiting(store: str, got: str) -> None:
-    """Say once per process that a store does not answer, since all attempts can take minutes."""
-    log.warning("%s does not answer as it should (%s); trying again", store, got)
+    """Log once per process that a store does not answer, since all attempts can take minutes."""
+    if store not in _told:
+        _told.add(store)
+        log.warning("%s does not answer as it should (%s); still trying", store, got)
 
 
 ReadRange = Callable[[int, int], bytes]
