@@ -341,8 +341,8 @@ def _fast_ranks_engine(
 ) -> FastEngine | str:
     """gigatoken with a .tiktoken file, or why not: only characters send a document to the reference library.
 
-    It reads the file itself, in a third of the time, if it knows the pattern by name, no rank is missing, and every
-    token is a merge of two, as in published encodings; else a tokenizer.json of the same ids (rank_merges.py).
+    It reads the file itself, in a third of the time, if it knows the pattern by name and ranks are as in published
+    encodings; else a tokenizer.json of the same ids (rank_merges.py).
     """
     import gigatoken
 
@@ -352,12 +352,11 @@ def _fast_ranks_engine(
     special = reference.special_tokens if parse_special else {}
     description: dict[str, Any] | None = None
     if not (published and split.name):
-        made = rank_merges.json_of_ranks(
-            read_spelling(reference.content), rank_merges.pre_tokenizer_of(split.expression)
-        )
+        spelling = read_spelling(reference.content)
+        made = rank_merges.json_of_ranks(spelling, rank_merges.pre_tokenizer_of(split.expression))
         if isinstance(made, str):
             return made
-        if not (split.name and rank_merges.merges_make_all(made["model"])):
+        if not (split.name and rank_merges.as_published(spelling, made["model"])):
             description = made
     if description and special:
         return "gigatoken reads its ranks without special tokens only"

@@ -40,10 +40,17 @@ def pre_tokenizer_of(expression: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, bytes_only]}
 
 
-def merges_make_all(model: dict[str, Any]) -> bool:
-    """Whether no id is missing and merges make every token but the 256 bytes."""
-    tokens = len(model["vocab"])
-    return bool(tokens == max(model["vocab"].values()) + 1 == len(model["merges"]) + 256)
+def as_published(spelling: Spelling, model: dict[str, Any]) -> bool:
+    """Whether ids are 0, 1, 2 ... in order, the bytes' the first 256, and those of a merge's sides below its own.
+
+    Of other files gigatoken's own reader leaves bytes of ids above 255 unmerged without an error, or panics.
+    """
+    ids = model["vocab"]
+    return (
+        bool((spelling.ids == np.arange(len(ids))).all() and spelling.lengths[:256].max() == 1)
+        and len(ids) == len(model["merges"]) + 256
+        and all(max(ids[left], ids[right]) < ids[left + right] for left, right in model["merges"])
+    )
 
 
 def json_of_ranks(spelling: Spelling, pre_tokenizer: dict[str, Any]) -> dict[str, Any] | str:
