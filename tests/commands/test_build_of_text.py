@@ -13,7 +13,8 @@ from corpusmill.cli import app, main
 from corpusmill.commands.build import FORMATS, Reader
 from corpusmill.config import FORMATS as KNOWN
 from corpusmill.config import load_config, parse_config
-from corpusmill.config.starter import FORMAT_READERS, PRESETS, starter
+from corpusmill.config.starter import PRESETS, starter
+from corpusmill.errors import CorpusmillError
 from tests.raising import raises
 from tests.system.corpus import lines_of, make_documents
 
@@ -69,6 +70,29 @@ def test_line_with_other_options_leaves_the_configuration_alone_until_forced() -
         run(*LINE, "--force")
 
 
+@pytest.mark.parametrize(("place", "wrong"), [(1, "nothing"), (3, "nothing.json")])
+def test_forced_line_that_cannot_be_configured_keeps_the_configuration_that_is_there(place: int, wrong: str) -> None:
+    Path("out").mkdir()
+    Path("out/web.yaml").write_text(starter())
+    words = [*LINE, "--force"]
+    words[place] = wrong
+    assert isinstance(CliRunner().invoke(app, words).exception, CorpusmillError)
+    assert Path("out/web.yaml").read_text() == starter()
+
+
+@pytest.mark.parametrize("output", ["~/web", "file://{}/web"])
+def test_configuration_of_a_line_lies_beside_the_dataset_however_its_folder_is_written(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    words = [*LINE]
+    words[words.index("out/web")] = output.format(home)
+    assert run(*words).exit_code == 0
+    assert {path.name for path in home.iterdir()} == {"web", "web.yaml"}
+    assert not {*Path().glob("~"), *Path().glob("web.yaml")}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -104,7 +128,7 @@ def test_preset_is_a_configuration_of_known_formats(reader: str) -> None:
 
 def test_commands_name_every_format_and_every_preset() -> None:
     assert set(get_args(Reader)) == set(PRESETS)
-    assert set(FORMATS.split(", ")) == set(KNOWN) == set(FORMAT_READERS)
+    assert set(FORMATS.split(", ")) == set(KNOWN)
 
 
 def test_text_in_a_bucket_becomes_a_dataset_in_a_bucket(

@@ -30,21 +30,26 @@ from corpusmill.sources.survey import (
     survey_sources,
 )
 from corpusmill.storage.listing import OtherFiles, list_sources
+from corpusmill.storage.local import write_whole
 
 SHARDS = 16
 SMALLEST_SHARD_MIB, LARGEST_SHARD_MIB = 4, 256
 LONGEST_NAME = 63
 
 
-def write_starter(paths: Sequence[str], text_field: str | None, output: Path, **settings: Any) -> str:
+def write_starter(
+    paths: Sequence[str], text_field: str | None, output: Path, *, force: bool = False, **settings: Any
+) -> str:
     """Write a configuration for the sources at `paths`; returns a summary of the survey, for people. `settings` are
     those of `starter`; its paths start at the current folder.
 
     SourceError for sources without text or without a common key, TokenizerError for an unknown or missing tokenizer,
-    ConfigError if `output` exists or the build would write into its sources. Of a folder that the build would write
-    into, such as the current one, the files directly in it and its other folders become sources.
+    ConfigError if the build would write into its sources, or if `output` exists; with `force` it is replaced, once all
+    else is right. Of a folder that the build would write into, such as the current one, the files directly in it and
+    its other folders become sources.
     """
-    _refuse_existing(output)
+    if not force:
+        _refuse_existing(output)
     settings = _from_here(paths, output, settings)
     config = parse_config(starter(**settings), where=str(output))
     listing = list_dataset(config)
@@ -56,8 +61,7 @@ def write_starter(paths: Sequence[str], text_field: str | None, output: Path, **
     )
     ready_tokenizer(parse_config(text, where=str(output)))
     output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("x", encoding="utf-8") as file:
-        file.write(text)
+    write_whole(output, text.encode())
     return render_survey(", ".join(settings["paths"]), survey, field, listing.others)
 
 

@@ -50,7 +50,7 @@ with lazily:
     from corpusmill.engine import preview, runs
     from corpusmill.engine.work_folder import moved, small
     from corpusmill.report import summary, terminal
-    from corpusmill.storage import mirrored
+    from corpusmill.storage import locations, mirrored
     from corpusmill.tokens.stages import tokenize
     from corpusmill.upload.stages import report, retention
 
@@ -89,12 +89,8 @@ def init(
     output = output or Path(f"{starting.dataset_name(Path(inputs[0]).resolve().name)}.yaml")
     if force:
         require_earlier(output, "--output", "a configuration", starting.is_starter)
-        output.unlink(missing_ok=True)
-    typer.echo(
-        starting.write_starter(
-            inputs, text_field, output, tokenizer=tokenizer, exports=exports, endpoint_url=endpoint_url
-        )
-    )
+    settings = {"tokenizer": tokenizer, "exports": exports, "endpoint_url": endpoint_url}
+    typer.echo(starting.write_starter(inputs, text_field, output, force=force, **settings))
     typer.echo(f"\n{output} is written; edit it as you like.  Next: corpusmill build {output}")
 
 
@@ -257,6 +253,7 @@ def build(
 
 def _configured(inputs: list[str], output: str, text_field: str | None, force: bool, **settings: Any) -> Path:
     """The configuration that a build of text runs; written beside the dataset, of an address in the current folder."""
+    output = locations.without_file_scheme(output)
     above, _, name = output.rstrip("/").rpartition("/")
     if name != (usual := starting.dataset_name(name)) or above.endswith((":/", ":")):
         raise typer.BadParameter(
@@ -264,14 +261,13 @@ def _configured(inputs: list[str], output: str, text_field: str | None, force: b
             param_hint="--output",
         )
     settings["destination"] = above or ("/" if output.startswith("/") else ".")
-    config = Path(f"{name}.yaml" if "://" in output else f"{output.rstrip('/')}.yaml")
+    config = Path(f"{name}.yaml" if "://" in output else f"{output.rstrip('/')}.yaml").expanduser()
     if force:
         require_earlier(config, "--output", "a configuration", starting.is_starter)
-        config.unlink(missing_ok=True)
-    if starting.is_written(inputs, text_field, config, **settings):
+    if not force and starting.is_written(inputs, text_field, config, **settings):
         typer.echo(f"{config} has these settings: going on", err=True)
     else:
-        typer.echo(starting.write_starter(inputs, text_field, config, **settings), err=True)
+        typer.echo(starting.write_starter(inputs, text_field, config, force=force, **settings), err=True)
         typer.echo(f"{config} is the configuration; next time: corpusmill build {config}\n", err=True)
     return config
 
