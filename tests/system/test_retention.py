@@ -116,6 +116,28 @@ def test_everything_of_a_folder_without_a_run_is_refused(tmp_path: Path) -> None
         everything(tmp_path / "work" / "tiny")
 
 
+def test_everything_of_a_folder_that_no_build_wrote_is_refused(three: tuple[Path, list[str]]) -> None:
+    root, _ = three
+    values = configuration(root, work_folder=str(root)) | {"name": "corpus"}  # as in `cd texts; work_folder: .`
+    (root / "other.yaml").write_text(yaml.safe_dump(values))
+    before = sorted((root / "corpus").rglob("[!.]*"))
+    for remove in ((), ("--remove",)):
+        with raises("retention.not_a_work_folder"):
+            everything(root / "other.yaml", *remove)
+        assert sorted((root / "corpus").rglob("[!.]*")) == before
+
+
+def test_everything_lists_what_is_behind_the_link_to_a_work_folder(three: tuple[Path, list[str]]) -> None:
+    root, _ = three
+    (root / "work" / "tiny").rename(root / "elsewhere")
+    (root / "work" / "tiny").symlink_to(root / "elsewhere")
+    files = sum(path.is_file() for path in (root / "elsewhere").rglob("*"))
+    listed = everything(root / "tiny.yaml").splitlines()[-2].split()
+    assert (listed[1], int(listed[2]) >= files) == (str(root / "elsewhere"), True)
+    everything(root / "tiny.yaml", "--remove")
+    assert not {path.name for path in (root / "elsewhere").iterdir()} - {".run.lock", ".run.json"}
+
+
 def test_only_the_newest_stay_and_a_list_removes_nothing(three: tuple[Path, list[str]]) -> None:
     root, (first, second, third) = three
     size = sum(path.stat().st_size for path in (root / "outputs" / "tiny" / first).rglob("*") if path.is_file())

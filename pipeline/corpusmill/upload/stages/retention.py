@@ -36,6 +36,7 @@ from corpusmill.engine.claim import CLAIM
 from corpusmill.engine.ledger.lock import RUN_LOCK
 from corpusmill.engine.plan import read_plan
 from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
+from corpusmill.engine.stage import PLAN
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.upload.stages.description import DATASET, LATEST, latest_version
@@ -80,9 +81,11 @@ def find_old_versions(config: DatasetConfig, keep: int, stays: Collection[str] =
 def find_every_version(config: DatasetConfig) -> list[OldVersion]:
     """All versions that runs of this work folder delivered, those in use too, by destination. Changes nothing.
 
-    PermanentError if a plan of another dataset beside this one reads one of them, or cannot be read.
+    PermanentError if a plan of another dataset beside this one reads one of them, or cannot be read; or if the work
+    folder has files, but no plan.
     """
     work = work_of(config)
+    _require_work_folder(work)
     sources = _sources_of_others(work)
     versions = [
         version
@@ -113,7 +116,7 @@ def remove_dataset(config: DatasetConfig) -> None:
         if is_local(folder):
             with suppress(OSError):  # files of others stay
                 Path(folder).rmdir()
-    for path in sorted(work_of(config).iterdir()):
+    for path in sorted(work_of(config).iterdir(), key=lambda path: path.name == PLAN):  # last: see _require_work_folder
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name not in LOCK_FILES:
@@ -149,7 +152,7 @@ def remove_old_version(old: OldVersion) -> None:
 
 def render_dataset(config: DatasetConfig, *, removed: bool) -> str:
     """In words for a terminal: all that remove_dataset removes, rendered before it does."""
-    work = _measured(str(work_of(config)), None)
+    work = _measured(os.path.realpath(work_of(config)), None)
     return render_old_versions([*find_every_version(config), work], removed=removed)
 
 
@@ -167,6 +170,16 @@ def places_of(config: DatasetConfig, *, hubs: bool = False) -> list[tuple[str, s
     """(folder of the dataset, endpoint) at each destination from which versions are removed; or on hubs, too."""
     wanted = [place for place in config.destinations if hubs or not is_hub(place.path)]
     return [(dataset_folder(absolute(place.path), config.name), place.endpoint_url) for place in wanted]
+
+
+def _require_work_folder(work: Path) -> None:
+    """PermanentError if a folder has files of others: whatever a build writes there, its plan is written first."""
+    if any(not path.name.startswith(".") for path in work.iterdir()) and not (work / PLAN).is_dir():
+        raise PermanentError(
+            "retention.not_a_work_folder: nothing was planned in a folder that is not empty, so its files are others'",
+            where=work,
+            next_step="fix work_folder or name in the configuration, or remove the folder by hand",
+        )
 
 
 def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
