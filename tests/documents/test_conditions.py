@@ -80,6 +80,7 @@ def test_condition_holds_as_it_reads(text: str, row: Row, expected: bool | None)
         *(("a > 1e999", "too large"), ("a > 9007199254740993", "too large"), ("a > 1 or A > 1", "case")),
         *(("domain(a) > 1", "one type"), ("a = '\0'", "null"), ("not " * 120 + "a > 1", "depth")),
         ("(" * 5000 + "a > 1" + ")" * 5000, "depth"),
+        *((text, "missing") for text in ("a ~ '('", "b or regexp_matches(a, '[')", "a similar to 'x' || '('")),
     ],
 )  # fmt: skip
 def test_what_is_no_condition_on_a_row_is_refused(text: str, message: str) -> None:

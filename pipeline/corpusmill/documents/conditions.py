@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -106,7 +106,8 @@ def read_condition(text: str) -> Condition:
             _kind(tested[0]["children"][0], kinds, TRUTH)
             query = opened.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(parsed)]).fetchall()[0][0]
             condition = Condition(f"{query} FROM rows", kinds)
-            if condition.tested(opened, dict.fromkeys(kinds, ()), 0).type != pa.bool_():
+            strict = replace(condition, query=condition.query.replace("TRY", "", 1))  # TRY hides malformed patterns
+            if strict.tested(opened, dict.fromkeys(kinds, ()), 0).type != pa.bool_():
                 raise ValueError("expected a condition, got a list")
         except duckdb.Error as error:
             raise ValueError(str(error).splitlines()[0]) from None
