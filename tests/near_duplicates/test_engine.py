@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,25 @@ def test_chain_of_documents_keeps_the_ends_that_are_not_alike(tmp_path: Path) ->
     share = float(Fraction(42, 50))
     assert found == [None, (0, share), None]
     assert oracle.jaccard(oracle.runs_of(middle, 5), oracle.runs_of(last, 5)) == Fraction(42, 50)
+
+
+@pytest.mark.parametrize("ends", [[], [2], [1, 2, 4]])
+def test_document_that_equals_one_that_goes_goes_for_its_kept_one_though_it_was_never_paired_with_it(
+    ends: list[int],
+) -> None:
+    """0 and 3 are kept; 1 goes for 0; 2 equals 1; 4 equals 2, and is more like 3; 5 equals 1, and is as much like 3."""
+    rows = [(1, 0, 0.9), (2, 1, 1.0), (4, 2, 1.0), (4, 3, 0.95), (5, 1, 1.0), (5, 3, 0.9)]
+    firsts = [0, *ends, 6]
+    numbers = [shard << 32 | at for shard, (first, last) in enumerate(pairwise(firsts)) for at in range(last - first)]
+    matches = [
+        np.array([(at - first, numbers[to], share) for at, to, share in rows if first <= at < last], similarity.MATCH)
+        for first, last in pairwise(firsts)
+    ]
+    decided, copies = decide.decide(matches, np.diff(firsts).tolist())
+    found = [(firsts[shard] + at, kept, share) for shard, of in enumerate(decided) for at, kept, share in of.tolist()]
+    expected = [(1, 0, 0.9), (2, 0, 0.9), (4, 3, 0.95), (5, 0, 0.9)]
+    assert found == [(at, numbers[kept], share) for at, kept, share in expected]
+    assert copies.tolist() == [3, decide.LEFT_OUT, decide.LEFT_OUT, 1, decide.LEFT_OUT, decide.LEFT_OUT]
 
 
 @pytest.mark.parametrize("text", ["", "one", "a" * 100_000, "中" * 1000, "\u0301", "--- !!"])

@@ -2,7 +2,8 @@
 
 A document is left out if it has a match that is kept, and its kept match is the most similar of those, of several the
 earliest. What a document was compared with may be left out itself; then that comparison decides nothing. So nothing is
-left out for a likeness to a document that goes: there are no chains.
+left out for a likeness to a document that goes: there are no chains. A document that equals one that goes is as similar
+to that one's kept match, whether it was compared with it or not.
 
     left_out        sections by shard: document u64 | kept document u64 | similarity f64 | copies of the kept one u64
     copies          sections by shard: u32 for each document, how many are left out for it; LEFT_OUT: it is left out
@@ -13,6 +14,7 @@ Price: four bytes for each document, and 32 for each one left out.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.engine.sections import Sections, write_sections
-from corpusmill.kernels.compiled import kernel
+from corpusmill.kernels.compiled import inlined, kernel
 from corpusmill.near_duplicates.groups import documents_of, shards_of
 from corpusmill.near_duplicates.similarity import MATCH
 
@@ -35,12 +37,12 @@ def decide(matches: Iterable[NDArray[Any]], documents: list[int]) -> tuple[list[
     """
     bases = np.cumsum([0, *documents], dtype=np.int64)
     copies = np.zeros(int(bases[-1]), np.uint32)
-    decided = []
+    left_out = np.empty(len(copies), MATCH)  # numbered, ascending; its end is never touched
+    columns, ends = [left_out[name] for name in MATCH.names or ()], [0]
     for shard, rows in enumerate(matches):
-        chosen = np.empty(len(rows), np.int64)
-        columns = (np.ascontiguousarray(rows[name]) for name in MATCH.names or ())
-        decided.append(rows[chosen[: _decide(*columns, bases, shard, copies, chosen)]])
-    return decided, copies
+        ends.append(_decide(*(rows[name] for name in MATCH.names or ()), bases, shard, copies, *columns, ends[-1]))
+    left_out["document"][: ends[-1]] &= np.uint64(0xFFFFFFFF)
+    return [left_out[first:last] for first, last in pairwise(ends)], copies
 
 
 def write_decided(folder: Path, decided: list[NDArray[Any]], copies: NDArray[np.uint32], documents: list[int]) -> None:
@@ -60,19 +62,32 @@ def read_left_out(decided: Sections, shard: int) -> tuple[NDArray[Any], NDArray[
     return np.ascontiguousarray(rows[:, :3]).view(MATCH).reshape(-1), rows[:, 3]
 
 
+@inlined
+def _place(number: Any, bases: Any) -> Any:
+    """Of a numbered document among all."""
+    return bases[np.int64(number >> np.uint64(32))] + np.int64(number & np.uint64(0xFFFFFFFF))
+
+
 @kernel
-def _decide(documents: Any, earlier: Any, similarities: Any, bases: Any, shard: Any, copies: Any, chosen: Any) -> Any:
-    filled = row = 0
+def _decide(
+    documents: Any, earlier: Any, similarities: Any, bases: Any, shard: Any, copies: Any, gone: Any, kept: Any,
+    shares: Any, filled: Any,
+) -> Any:  # fmt: skip
+    """Decide a shard: append to `gone`, `kept` and `shares`, of which `filled` rows are; returns how many are now."""
+    row = 0
     while row < len(documents):
-        document, best, place = documents[row], -1, 0
+        document, best, most = documents[row], np.uint64(0), 0.0
         while row < len(documents) and documents[row] == document:
-            number = bases[np.int64(earlier[row] >> np.uint64(32))] + np.int64(earlier[row] & np.uint64(0xFFFFFFFF))
-            if copies[number] != LEFT_OUT and (best < 0 or similarities[row] > similarities[best]):
-                best, place = row, number
+            number, share = earlier[row], similarities[row]
+            if share == 1.0 and copies[_place(number, bases)] == LEFT_OUT:
+                equal = np.searchsorted(gone[:filled], number)
+                number, share = kept[equal], shares[equal]
+            if copies[_place(number, bases)] != LEFT_OUT and (share > most or (share == most and number < best)):
+                best, most = number, share
             row += 1
-        if best >= 0:
-            copies[place] += 1
+        if most > 0.0:
+            copies[_place(best, bases)] += 1
             copies[bases[shard] + np.int64(document)] = LEFT_OUT
-            chosen[filled] = best
+            gone[filled], kept[filled], shares[filled] = document | np.uint64(shard) << np.uint64(32), best, most
             filled += 1
     return filled
