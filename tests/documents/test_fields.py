@@ -105,7 +105,7 @@ def test_document_whose_fields_are_too_long_is_rejected_and_counted(kind: str) -
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_subset_of_a_text_shard_keeps_the_fields_of_the_documents_that_stay(
+def test_subset_of_a_text_shard_keeps_the_fields_of_the_documents_that_stay_and_adds_one(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], draw: random.Random
 ) -> None:
     folder = tmp_path_factory.mktemp("shard")
@@ -121,13 +121,27 @@ def test_subset_of_a_text_shard_keeps_the_fields_of_the_documents_that_stay(
     assert found is not None
     assert [orjson.loads(found[ordinal]) for ordinal in range(shard.documents)] == everything
     gone = sorted(draw.sample(range(shard.documents), draw.randrange(shard.documents)))
-    (folder / "some").mkdir()
-    with SubsetWriter(folder / "some", shard) as subset:
-        subset.append(0, shard.documents, dict.fromkeys(gone, "reason"), {})
-    some = open_text_shard(folder / "some").document_fields()
-    assert some is not None
-    kept = [orjson.loads(some[ordinal]) for ordinal in range(len(some.ends))]
-    assert kept == [fields for ordinal, fields in enumerate(everything) if ordinal not in gone]
+    with TextShardWriter(folder / "plain") as writer:
+        for name in ("a.jsonl", "b.jsonl"):
+            writer.start_source(name)
+            for batch in batches(data, name):
+                writer.append(batch)
+    own = [fields for ordinal, fields in enumerate(everything) if ordinal not in gone]
+    counts = [count for count in range(shard.documents) if count not in gone]
+    counted = [{"copies.of it": count} for count in counts]
+    expected = {
+        ("all", None): own,
+        ("all", "copies.of it"): [{**fields, **count} for fields, count in zip(own, counted, strict=True)],
+        ("plain", "copies.of it"): counted,
+    }
+    for (of, added), fields in expected.items():
+        (some := folder / f"{of} {added}").mkdir()
+        column = (added, np.arange(shard.documents, dtype=np.uint32)) if added else None
+        with SubsetWriter(some, open_text_shard(folder / of), column) as subset:
+            subset.append(0, shard.documents, dict.fromkeys(gone, "reason"), {})
+        strings = open_text_shard(some).document_fields()
+        assert strings is not None
+        assert [orjson.loads(strings[ordinal]) for ordinal in range(len(strings.ends))] == fields
 
 
 def test_text_shard_without_fields_has_none_and_one_whose_fields_are_cut_is_refused(tmp_path: Path) -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from corpusmill.builds.graph import GRAPH
+from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
 from corpusmill.inspect.verify import verify_build
 from corpusmill.near_duplicates.stages.near_duplicates import TooManyNearDuplicatesError
+from corpusmill.tokens.stages.tokenize import configured_tokenizer
 from tests.near_duplicates.test_engine import edited
 from tests.oracles import near_duplicates as oracle
+from tests.raising import raises
 from tests.system.corpus import reused
+from tests.system.test_budget import whole_documents
 from tests.system.test_decontamination import build, outputs, settings
 
 PAIRS = "near_duplicates/pairs.jsonl"
@@ -121,6 +127,55 @@ def test_source_that_would_lose_too_much_stops_the_build_and_says_why(tmp_path: 
     assert not any(row["text"][:40] in said for row in rows)
     built = build(near(tmp_path, near={"most_removed": gone / 60}))
     assert reused(built, "decide", "dataset")
+
+
+STEP = """
+def common(document):
+    return document.fields["near_duplicates.stands_for"] <= 5 and document.fields["kind"] == "page"
+"""
+
+
+def test_budget_and_late_steps_ask_how_many_documents_one_stands_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_ROOT", str(tmp_path))
+    (tmp_path / "my_common.py").write_text(STEP)
+    rows = [{**row, "kind": "page", "near_duplicates": {"stands_for": 3}} for row in documents()]
+    write_sources(tmp_path, rows)
+    kept_for = Counter(kept for kept, _ in matches_of(rows).values())
+    stands_for = {row["id"]: kept_for[row["id"]] + 1 for row in rows if row["id"] not in matches_of(rows)}
+    field = "near_duplicates.stands_for"
+    step = {"use": "my_common:common", "fields": [field, "kind"], "before": "writeback"}
+    budget = {f"where {field} > 1 and {field} < 4": "3 epochs", f"where {field} >= 4": "2 epochs"}
+    changes = {"dedup": {"mode": "none"}, "exports": {"megatron": {}}, "steps": [step], "budget": budget}
+    of_build = build(near(tmp_path, **changes))
+    assert (of_build.plan.fields, of_build.plan.stands_for) == (["kind"], True)
+    texts = {row["id"]: row["text"] for row in rows}
+    expected = Counter(
+        {texts[name]: 1 if many == 1 else 3 if many < 4 else 2 for name, many in stands_for.items() if many <= 5}
+    )
+    tokenizer = configured_tokenizer(of_build.config)
+    shown = Counter(tokenizer.decode(np.array(ids)).decode() for ids in whole_documents(tmp_path, "megatron"))
+    assert shown == expected
+    assert len({*expected.values()}) == 3
+    assert max(stands_for.values()) > 5
+    assert not verify_build(of_build).findings
+
+
+def test_count_of_near_duplicates_is_refused_where_it_is_not_known(tmp_path: Path) -> None:
+    write_sources(tmp_path, documents())
+    field = "near_duplicates.stands_for"
+    early = [
+        {"decisions": [{"name": "common", "keep": f"{field} < 5"}]},
+        {"steps": [{"use": "my_common:common", "fields": [field]}]},
+    ]
+    for changes in early:
+        with raises("near_duplicates.not_counted_yet", "before: writeback", *changes):
+            plan_dataset(near(tmp_path, **changes))
+    with raises("near_duplicates.not_counted", "got       report"):
+        plan_dataset(near(tmp_path, "report", budget={f"where {field} > 1": "2 epochs"}))
+    with raises("near_duplicates.not_counted", "no near_duplicates"):
+        plan_dataset(settings(tmp_path, budget={f"where {field} > 1": "2 epochs"}))
 
 
 def test_command_lists_the_pairs_without_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

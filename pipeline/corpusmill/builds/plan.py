@@ -31,6 +31,7 @@ from corpusmill.engine.stage import PLAN, PLAN_VERSION
 from corpusmill.engine.work_folder.small import refresh
 from corpusmill.errors import ConfigError, PermanentError
 from corpusmill.lazy import lazily
+from corpusmill.near_duplicates.stages.near_duplicates import STANDS_FOR
 from corpusmill.report.figures import counted
 from corpusmill.steps.loading import identity_of
 from corpusmill.storage import StoredFile, list_sources, safe_relative_name
@@ -216,6 +217,7 @@ def plan_sources(config: DatasetConfig) -> tuple[Listing, Plan]:
     """The source files of a configuration, and all that its plan says of them and of files beside them."""
     listing = list_dataset(config)
     plan = plan_files(listing.files, config.source.shard_bytes, config.source.endpoint)
+    asked = _asked_fields(config)
     plan = replace(
         plan,
         others=listing.others,
@@ -224,7 +226,8 @@ def plan_sources(config: DatasetConfig) -> tuple[Listing, Plan]:
         decisions=_decisions(config),
         paths=_paths(plan, listing) if config.budget or config.near_duplicates else None,
         references=references.plan_references(config, listing.files),
-        fields=_asked_fields(config) or None,
+        fields=sorted(asked - {STANDS_FOR}) or None,
+        stands_for=STANDS_FOR in asked,
     )
     return listing, plan
 
@@ -250,16 +253,37 @@ def _steps(config: DatasetConfig) -> list[dict[str, str]] | None:
     return identities
 
 
-def _asked_fields(config: DatasetConfig) -> list[str]:
+def _asked_fields(config: DatasetConfig) -> set[str]:
     """The fields of documents that steps, decisions by fields and the budget ask for. ConfigError for a condition that
-    cannot be read.
+    cannot be read, or that asks for the count of near-duplicates where there is none.
     """
-    asked = {name for step in config.steps or () for name in step.fields or ()}
+    early = {f"steps: {step.called}: fields": {*(step.fields or ())} for step in config.steps_before("index")}
     for decisions in config.own_decisions():
-        asked |= _condition(f"decisions: {decisions.name}: keep", decisions.keep).kinds.keys()
+        where = f"decisions: {decisions.name}: keep"
+        early[where] = {*_condition(where, decisions.keep).kinds}
+    late = {f"steps: {step.called}: fields": {*(step.fields or ())} for step in config.steps_before("writeback")}
     for condition in config.budget_conditions():
-        asked |= _condition(f"budget: where {condition}", condition).kinds.keys()
-    return sorted(asked)
+        where = f"budget: where {condition}"
+        late[where] = {*_condition(where, condition).kinds}
+    near = config.near_duplicates
+    for where, names in {**early, **late}.items():
+        if STANDS_FOR in names and (near is None or near.action != "remove"):
+            raise ConfigError(
+                "near_duplicates.not_counted: how many documents one stands for is counted where near-duplicates are"
+                " removed",
+                where=where,
+                expected="near_duplicates.action: remove",
+                got="no near_duplicates" if near is None else near.action,
+                next_step=f"set near_duplicates.action: remove, or ask for another field than {STANDS_FOR}",
+            )
+        if STANDS_FOR in names and where in early:
+            raise ConfigError(
+                "near_duplicates.not_counted_yet: near-duplicates are counted after decisions and steps before: index",
+                where=where,
+                expected=f"{STANDS_FOR} in a condition of budget, or in the fields of a step before: writeback",
+                next_step="decide by it in a step before: writeback, or repeat such documents by budget",
+            )
+    return set().union(*early.values(), *late.values())
 
 
 def _condition(where: str, text: str) -> Condition:

@@ -1,4 +1,6 @@
-"""Derives a text shard from another: some documents dropped, some with another text. Lines and ids are kept."""
+"""Derives a text shard from another: some documents dropped, some with another text, all with one more field. Lines and
+ids are kept.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from corpusmill.documents.batch import SEPARATOR
@@ -39,8 +42,9 @@ class SubsetWriter:
         subset.append(first, last, left_out={ordinal: reason, ...}, texts={ordinal: text, ...})
     """
 
-    def __init__(self, folder: Path, shard: TextShard) -> None:
-        self._folder, self._shard = folder, shard
+    def __init__(self, folder: Path, shard: TextShard, added: tuple[str, NDArray[Any]] | None = None) -> None:
+        """`added`: the name of a field that documents get, and its value for each document of `shard`."""
+        self._folder, self._shard, self._added = folder, shard, added
         self._kept = np.ones(shard.documents, np.bool_)
         self._rewritten = np.zeros(shard.documents, np.bool_)
         self._rewritten[shard.rewritten] = True
@@ -91,7 +95,10 @@ class SubsetWriter:
             LINE_NUMBER_FILE: shard.line_numbers[kept],
             LINE_HASH_FILE: shard.line_hashes[kept],
         }
-        if (fields := shard.document_fields()) is not None:
+        fields = shard.document_fields()
+        if self._added is not None:
+            columns[FIELDS_END_FILE] = self._write_fields(fields, *self._added)
+        elif fields is not None:
             columns[FIELDS_END_FILE] = self._write_strings(fields, FIELDS_FILE)
         if self._rewritten[kept].any():
             columns[REWRITTEN_FILE] = np.flatnonzero(self._rewritten[kept]).astype(np.uint64)
@@ -104,6 +111,15 @@ class SubsetWriter:
             rejected = dict(sorted({**source.rejected, **self._reasons.get(place, {})}.items()))
             entries.append(replace(source, first_document=first, documents=last - first, rejected=rejected))
         write_sources(folder, entries)
+
+    def _write_fields(self, fields: DocumentStrings | None, name: str, values: NDArray[Any]) -> NDArray[np.uint64]:
+        """Write the fields of the documents that are kept, with one more; returns where each ends."""
+        kept, sizes = np.flatnonzero(self._kept), np.empty(int(self._kept.sum()), np.uint64)
+        with (self._folder / FIELDS_FILE).open("wb") as file:
+            for place, (ordinal, value) in enumerate(zip(kept.tolist(), values[kept].tolist(), strict=True)):
+                own = orjson.loads(fields[ordinal]) if fields else {}
+                sizes[place] = file.write(orjson.dumps({**own, name: value}))
+        return np.cumsum(sizes, dtype=np.uint64)
 
     def _write_strings(self, strings: DocumentStrings, name: str) -> NDArray[np.uint64]:
         """Write the strings of the documents that are kept; returns where each ends."""

@@ -120,6 +120,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     elsewhere, `steps` the identities of the steps' code, `references` those of `dedup.against`, all in the
     configuration's order. `paths`, with a budget or near-duplicates: for each file of each shard, the number of its
     entry in `source.paths`. `fields`: those of documents that steps, decisions and the budget ask for, sorted.
+    `stands_for`: they also ask for the count of near-duplicates that a document stands for, which no source has.
     """
 
     shards: list[list[SourceFile]]
@@ -131,6 +132,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     paths: list[list[int]] | None = None
     references: list[Reference] | None = None
     fields: list[str] | None = None
+    stands_for: bool = False
 
     def shard_names(self) -> list[str]:
         """`00000`, `00001`, ..."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.annotating import LEFT_OUT, PAIRS
 from corpusmill.dedup.stages.union import code_span
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from corpusmill.documents.text_shard import TextShard
     from corpusmill.engine.build import Build
 
+STANDS_FOR = "near_duplicates.stands_for"  # a document's field: of how many alike it is the one that is kept
 NEAR_DUPLICATE = "near-duplicates"  # why a line of a source file is not a document
 WRITTEN_BYTES, LONGEST_PAIR_BYTES = 32 << 20, 1 << 20
 
@@ -68,15 +69,17 @@ def _removes(build: Build) -> bool:
 
 
 class Settings(PlacedSettings, frozen=True, kw_only=True):
-    """Whether documents are left out, and the shard's number."""
+    """Whether documents are left out, whether the others get the field STANDS_FOR, and the shard's number."""
 
     removes: bool
     shard: int
+    stands_for: bool | UnsetType = UNSET
 
 
 def _identity(build: Build, shard: str) -> Settings:
     before = lines_before(build, shard) or UNSET
-    return Settings(removes=_removes(build), shard=int(shard), lines_before=before)
+    stands_for = build.plan.stands_for or UNSET
+    return Settings(removes=_removes(build), shard=int(shard), lines_before=before, stands_for=stands_for)
 
 
 def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
@@ -104,11 +107,18 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     counts: dict[str, int] = {}
     details: dict[str, Any] = {}
     if settings.removes:
-        counts, details = _write_without(text, inputs.unit, left_out, folder)
+        added = (STANDS_FOR, _stand_for(inputs, settings.shard)) if settings.stands_for else None
+        counts, details = _write_without(text, inputs.unit, left_out, folder, added)
     sizes = np.diff(text.bounds(0, text.documents))[left_out] - np.uint64(1)
     counts |= {"documents_in": text.documents, "documents_left_out": len(left_out), "bytes_read": len(text.text)}
     counts |= {"text_bytes_left_out": int(sizes.sum())}
     return Outcome(counts=counts, details=details)
+
+
+def _stand_for(inputs: Inputs, shard: int) -> NDArray[np.uint32]:
+    """How many documents each kept document of a shard stands for."""
+    copies: NDArray[np.uint32] = sections_in(inputs["decided"]).read(deciding.COPIES, shard, "<u4") + np.uint32(1)
+    return copies
 
 
 def is_pairs(file: BinaryIO) -> bool:
@@ -142,14 +152,14 @@ def _line_at(lines: Any, place: int) -> dict[str, Any]:
 
 
 def _write_without(
-    text: TextShard, shard: str, left_out: NDArray[np.int64], folder: Path
+    text: TextShard, shard: str, left_out: NDArray[np.int64], folder: Path, added: tuple[str, NDArray[Any]] | None
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Write the text without some documents; returns counts, and content sums before and after, weighted by the
-    documents' places in the shard before.
+    """Write the text without some documents (`added`: see SubsetWriter); returns counts, and content sums before and
+    after, weighted by the documents' places in the shard before.
     """
     advance.begin(len(text.text))
     bounds = text.bounds(0, text.documents)
-    with text_shard_subset.SubsetWriter(folder, text) as subset:
+    with text_shard_subset.SubsetWriter(folder, text, added) as subset:
         for first, last in slices.runs(bounds[1:], WRITTEN_BYTES):
             own = left_out[np.searchsorted(left_out, first) : np.searchsorted(left_out, last)].tolist()
             subset.append(first, last, dict.fromkeys(own, NEAR_DUPLICATE), {})
