@@ -226,6 +226,20 @@ def test_document_that_equals_one_that_goes_goes_for_its_kept_one_though_it_was_
     assert copies.tolist() == [3, decide.LEFT_OUT, decide.LEFT_OUT, 1, decide.LEFT_OUT, decide.LEFT_OUT]
 
 
+def test_sets_of_documents_far_apart_in_a_large_shard_are_found(tmp_path: Path) -> None:
+    """A shard of 3 GiB, nearly all of it a hole."""
+    far = 3 << 30
+    (tmp_path / TEXT_FILE).write_bytes(SEPARATOR + b"one")
+    with (tmp_path / TEXT_FILE).open("r+b") as file:
+        file.seek(far)
+        file.write(SEPARATOR + b"two")
+    text, none = np.memmap(tmp_path / TEXT_FILE, np.uint8, "r"), np.empty(0, np.uint64)
+    offsets = np.array([0, 4, far], np.uint64)
+    shard = TextShard(tmp_path, text, offsets, none, none, (), np.empty(0, np.int64))
+    found = list(similarity.sets_of(shard, np.array([0, 2]), Signer(1)))
+    assert [len(hashes) for hashes, _ in found] == [1, 1]
+
+
 @pytest.mark.parametrize("text", ["", "one", "a" * 100_000, "中" * 1000, "\u0301", "--- !!"])
 def test_equal_texts_of_any_kind_leave_the_first(tmp_path: Path, text: str) -> None:
     found, counts = found_in(tmp_path, [[text] * 40, [text]], 1.0, 5, bands_for(1.0), 4)

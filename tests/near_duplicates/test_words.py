@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,3 +63,9 @@ def test_sets_and_digests_of_runs_agree_as_the_runs_do(texts: list[str], length:
     for one in range(len(texts)):
         for other in range(one):
             assert len(own[one] & own[other]) == len(runs[one] & runs[other])
+
+
+@pytest.mark.parametrize(("starts", "ends"), [([0], [4]), ([0], [1 << 40]), ([2], [1]), ([1, 0], [2, 1])])
+def test_normal_form_of_texts_outside_the_array_or_out_of_order_is_refused(starts: list[int], ends: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"of 3$"):
+        in_normal_form(np.frombuffer(b"abc", np.uint8), *(np.array(bounds, np.uint64) for bounds in (starts, ends)))

@@ -162,6 +162,15 @@ def _letter_entry(character: str) -> int:
     return kind << VALUE_BITS | code
 
 
+def _span(text: NDArray[np.uint8], starts: Places, ends: Places) -> tuple[int, int]:
+    """Where the first of some texts begins, and the last ends; ValueError if raw addresses must not follow them."""
+    in_order = not len(starts) or bool((starts <= ends).all() and (ends[:-1] <= starts[1:]).all())
+    base, stop = (int(starts[0]), int(ends[-1])) if len(starts) else (0, 0)
+    if not in_order or stop > len(text) or stop - base > LARGEST_BATCH or not text.flags.c_contiguous:
+        raise ValueError(f"{len(starts):,} texts in bytes {base:,} to {stop:,} of {len(text):,}")
+    return base, stop
+
+
 _NOT_CLEARED = 255
 
 
@@ -182,7 +191,8 @@ def _normal_form_table() -> NDArray[np.uint8]:
 
 
 def in_normal_form(text: NDArray[np.uint8], starts: Places, ends: Places) -> tuple[NDArray[np.uint8], Places, Places]:
-    """The same texts in NFC: unchanged if all are, else copied."""
+    """The same texts in NFC: unchanged if all are, else copied. ValueError as of WordFinder.find."""
+    _span(text, starts, ends)
     places = [bounds.astype(np.int64) for bounds in (starts, ends)]
     cleared = np.empty(len(starts), np.bool_)
     _clear(text.ctypes.data, *places, _normal_form_table(), cleared)
@@ -268,10 +278,7 @@ class WordFinder:
 
         Raises ValueError for texts that are not in order, leave the array or take more than 2 GiB.
         """
-        in_order = not len(starts) or bool((starts <= ends).all() and (ends[:-1] <= starts[1:]).all())
-        base, stop = (int(starts[0]), int(ends[-1])) if len(starts) else (0, 0)
-        if not in_order or stop > len(text) or stop - base > LARGEST_BATCH or not text.flags.c_contiguous:
-            raise ValueError(f"{len(starts):,} texts in bytes {base:,} to {stop:,} of {len(text):,}")
+        base, stop = _span(text, starts, ends)
         most = (stop - base) * MOST_WORDS_A_BYTE
         if most > len(self._hashes):
             self._hashes, self._places = np.empty(most, np.uint64), np.empty((2, most), np.uint32)

@@ -59,10 +59,10 @@ def write_sets(text: TextShard, asked: NDArray[np.int64], digests: Numbers, leng
 def sets_of(
     text: TextShard, documents: NDArray[np.int64], signer: Signer, most_bytes: int = BATCH_BYTES
 ) -> Iterator[tuple[Numbers, NDArray[np.int64]]]:
-    """The sets of some documents, ascending, in batches of about `most_bytes` of text (Signer.sets)."""
+    """The sets of some documents, ascending, in batches of one or of those within `most_bytes` (Signer.sets)."""
     bounds = text.bounds(0, text.documents)
     starts, ends = bounds[documents] + np.uint64(1), bounds[documents + 1]
-    for first, last in runs(np.cumsum(ends - starts + np.uint64(1)), most_bytes):
+    for first, last in runs(ends, most_bytes):
         yield signer.sets(text.text, starts[first:last], ends[first:last])
         release_pages(text.text)
 
