@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from corpusmill.builds.forgetting.purge import purge, render_purge
+from corpusmill.builds.forgetting.purge import purge, render_preview, render_purge
 from corpusmill.builds.graph import open_build
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
@@ -69,7 +69,15 @@ def test_purge_leaves_no_file_with_the_text(plan: Path, root: Path) -> None:
     assert holding(root, middle)
     (of.work / "arriving").mkdir()
     (of.work / "arriving" / "0123").write_bytes(gzip.compress(MINE["text"].encode())[:-9])  # an interrupted download
+    copy = of.work / "report" / "report-0123456789abcdef"  # of a build whose plan is gone
+    copy.mkdir()
+    (copy / "report.html").write_text(MINE["text"])
+    before = sorted(root.rglob("*"))
+    listed = {line.split()[-1] for line in render_preview(of).splitlines()[:-1]}
+    assert sorted(root.rglob("*")) == before
     done = purge(of)
+    steps = {str(of.work.joinpath(*Path(name).relative_to(of.work).parts[:2])) for name in done.reclaimed}
+    assert (steps <= listed, {*done.removed} - listed) == (True, set())
     assert not (of.work / "arriving").exists()
     assert (done.documents, done.unsearchable, done.remains) == (1, 0, [])
     assert holding(root, middle) == []

@@ -100,21 +100,27 @@ def purge(build: Build) -> Purge:
 
 
 def render_preview(build: Build) -> str:
-    """In words for a terminal: what `purge` removes, without the search for step folders that hold some of the text;
-    PermanentError if the build must run first.
+    """In words for a terminal: all that `purge` removes, which is searched for as it does. PermanentError if the build
+    must run first.
     """
     _require_forgotten(build)
     own = version_of(build.receipt("manifest", UNIT))
+    search = search_for(build)
+    attempts = _attempts_of_others(build, search)
+    steps = {step.folder for step in find_garbage(build.work, build.graph, config=build.config)}
+    steps.update(_steps_of_others(build, search, attempts), attempts)
+    arriving = build.work / ARRIVING
     lines = [
         *(f"version  {old.folder}" for old in find_old_versions(build.config, keep=0, stays={own})),
-        *(f"step     {address_of(step.folder)}" for step in find_garbage(build.work, build.graph, config=build.config)),
+        *(f"step     {address_of(folder)}" for folder in sorted(steps)),
+        *([f"arriving {arriving}"] if arriving.is_dir() else ()),
         *(
             f"texts    {address_of(build.step_folder(stage, shard))}"
             for shard, _ in forgotten_documents(build)
             for stage in HOLDS_SOURCES
         ),
     ]
-    return "\n".join([*lines, "can be removed, with the step folders that hold some of the text: --remove does it"])
+    return "\n".join([*lines, "can be removed, with uploads that never finished: --remove does it"])
 
 
 def _require_forgotten(build: Build) -> None:
@@ -170,32 +176,38 @@ def _buckets(build: Build) -> list[tuple[str, str | None]]:
 def _remove_steps(build: Build, search: Search, done: Purge) -> None:
     """Superseded step folders, and those of other builds that still hold some of the text."""
     removed = remove_garbage(build.work, build.graph, find_garbage(build.work, build.graph, config=build.config))
-    mine = {build.step_folder(stage, unit) for stage in build.graph.names for unit in build.units(stage)}
-    holding = {
-        build.work.joinpath(*path.relative_to(build.work).parts[:2])
-        for path, _ in search.in_files(files_below(build.work))
-    }
-    attempts: set[Path] = set()
     if is_shared(build.work):
         bucket, key = place_of(address_of(build.work))
         for upload in objects_of(bucket).unfinished(f"{key}/"):
             objects_of(bucket).abort(upload)
-        attempts = set(_attempts_of_others(build, search))
-    for attempt in attempts:
-        holding |= {*build.work.glob(f"*/*-{attempt.parent.name}")}
-    folders = {folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph}
-    removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in sorted(folders)])
-    removed += remove_garbage(build.work, build.graph, [abandoned_attempt(attempt) for attempt in sorted(attempts)])
+    attempts = _attempts_of_others(build, search)
+    folders = _steps_of_others(build, search, attempts)
+    removed += remove_garbage(build.work, build.graph, [superseded(folder) for folder in folders])
+    removed += remove_garbage(build.work, build.graph, [abandoned_attempt(attempt) for attempt in attempts])
     done.removed += [address_of(step.folder) for step in removed]
     if (arriving := build.work / ARRIVING).is_dir():  # parts of sources, without their names
         shutil.rmtree(arriving)
         done.removed.append(str(arriving))
 
 
-def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
+def _steps_of_others(build: Build, search: Search, attempts: list[Path]) -> list[Path]:
+    """Step folders that are not this build's and hold some of the text, here or in one of `attempts`."""
+    mine = {build.step_folder(stage, unit) for stage in build.graph.names for unit in build.units(stage)}
+    holding = {
+        build.work.joinpath(*path.relative_to(build.work).parts[:2])
+        for path, _ in search.in_files(files_below(build.work))
+    }
+    for attempt in attempts:
+        holding |= {*build.work.glob(f"*/*-{attempt.parent.name}")}
+    return sorted(folder for folder in holding - mine if folder.is_dir() and folder.parent.name in build.graph)
+
+
+def _attempts_of_others(build: Build, search: Search) -> list[Path]:
     """Mirror paths of outputs in a work folder's bucket that no step of this build names and that hold some of the
-    text. The dataset is claimed, so no receipt is about to name one.
+    text; none where it is in no bucket. The dataset is claimed, so no receipt is about to name one.
     """
+    if not is_shared(build.work):
+        return []
     address = address_of(build.work)
     own = {
         f"{'/'.join(attempt_key(build.step_folder(receipt.stage, receipt.unit), receipt.attempt))}/"
@@ -206,9 +218,13 @@ def _attempts_of_others(build: Build, search: Search) -> Iterator[Path]:
     def of_others(name: str) -> bool:
         return name.startswith(f"{OUTPUTS}/") and not f"{address}/{name}".startswith(tuple(own))
 
-    for attempt in search_store(address, None, search, of_others):
-        if attempt.places:
-            yield build.work.joinpath(*PurePosixPath(attempt.name).parts[:3])
+    return sorted(
+        {
+            build.work.joinpath(*PurePosixPath(attempt.name).parts[:3])
+            for attempt in search_store(address, None, search, of_others)
+            if attempt.places
+        }
+    )
 
 
 def _note_references(build: Build, search: Search, done: Purge) -> None:
