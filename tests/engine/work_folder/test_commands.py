@@ -61,3 +61,15 @@ def test_every_command_works_on_another_machine_than_the_last(dataset: Path) -> 
     typed(dataset, "gc CONFIG --remove --keep-plans 1", "eleven")
     assert len(keys()) < there
     typed(dataset, "verify CONFIG", "twelve")
+
+
+@pytest.mark.slow
+def test_everything_of_a_dataset_is_listed_and_removed_from_the_bucket_on_another_machine(dataset: Path) -> None:
+    typed(dataset, "build CONFIG --workers 1", "one")
+    there = keys()
+    listed = typed(dataset, "gc CONFIG --everything", "two").splitlines()[-2].split()
+    assert (listed[1], int(listed[2])) == (f"{work_folder()}/tiny", len(there))
+    assert keys() == there
+    typed(dataset, "gc CONFIG --everything --remove", "three")
+    assert [key for key in keys() if not key.endswith(".run.json")] == []
+    assert not (dataset.parent / "outputs" / "tiny").exists()

@@ -37,8 +37,11 @@ from corpusmill.engine.ledger.lock import RUN_LOCK
 from corpusmill.engine.plan import read_plan
 from corpusmill.engine.runs import delivered_versions, needed_plans, why_latest_stays
 from corpusmill.engine.stage import PLAN
+from corpusmill.engine.work_folder.objects import objects_of
+from corpusmill.engine.work_folder.small import folders_below, is_shared, remove, remove_all
 from corpusmill.errors import CorpusmillError, PermanentError
 from corpusmill.storage import is_hub, is_local, open_store
+from corpusmill.storage.mirrored import address_of, place_of
 from corpusmill.upload.stages.description import DATASET, LATEST, latest_version
 
 if TYPE_CHECKING:
@@ -116,11 +119,15 @@ def remove_dataset(config: DatasetConfig) -> None:
         if is_local(folder):
             with suppress(OSError):  # files of others stay
                 Path(folder).rmdir()
-    for path in sorted(work_of(config).iterdir(), key=lambda path: path.name == PLAN):  # last: see _require_work_folder
+    work = work_of(config)
+    for path in sorted(
+        _inside(work), key=lambda path: (path.name == PLAN, path)
+    ):  # required, so last
+        remove_all(path)  # from a bucket
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name not in LOCK_FILES:
-            path.unlink()
+            remove(path)
 
 
 def keep_newest(build: Build) -> None:
@@ -152,8 +159,9 @@ def remove_old_version(old: OldVersion) -> None:
 
 def render_dataset(config: DatasetConfig, *, removed: bool) -> str:
     """In words for a terminal: all that remove_dataset removes, rendered before it does."""
-    work = _measured(os.path.realpath(work_of(config)), None)
-    return render_old_versions([*find_every_version(config), work], removed=removed)
+    work = work_of(config)
+    measured = _measured(address_of(work) if is_shared(work) else os.path.realpath(work), None)
+    return render_old_versions([*find_every_version(config), measured], removed=removed)
 
 
 def render_old_versions(versions: list[OldVersion], *, removed: bool) -> str:
@@ -174,12 +182,24 @@ def places_of(config: DatasetConfig, *, hubs: bool = False) -> list[tuple[str, s
 
 def _require_work_folder(work: Path) -> None:
     """PermanentError if a folder has files of others: whatever a build writes there, its plan is written first."""
-    if any(not path.name.startswith(".") for path in work.iterdir()) and not (work / PLAN).is_dir():
+    inside = _inside(work)
+    if work / PLAN not in inside and any(not path.name.startswith(".") for path in inside):
         raise PermanentError(
             "retention.not_a_work_folder: nothing was planned in a folder that is not empty, so its files are others'",
             where=work,
             next_step="fix work_folder or name in the configuration, or remove the folder by hand",
         )
+
+
+def _inside(work: Path) -> set[Path]:
+    """The files and folders directly below a work folder, those of its bucket among them."""
+    there = {*work.iterdir()}
+    if is_shared(work):
+        bucket, key = place_of(address_of(work))
+        there |= {
+            work / stored.key.removeprefix(f"{key}/").partition("/")[0] for stored in objects_of(bucket).list(f"{key}/")
+        }
+    return there
 
 
 def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
@@ -194,7 +214,7 @@ def _measured(folder: str, endpoint_url: str | None) -> OldVersion:
 
 def _sources_of_others(work: Path) -> set[str]:
     """Where the source files lie that plans of the other datasets beside `work` need."""
-    others = [path for path in sorted(work.parent.iterdir()) if path != work and (path / "plan").is_dir()]
+    others = [path for path in folders_below(work.parent) if path != work]
     plans = [_readable_plan(plan) for other in others for plan in needed_plans(other)]
     return {file.location for plan in plans for file in (*plan.files(), *plan.files_of_references())}
 
