@@ -120,9 +120,7 @@ def remove_dataset(config: DatasetConfig) -> None:
             with suppress(OSError):  # files of others stay
                 Path(folder).rmdir()
     work = work_of(config)
-    for path in sorted(
-        _inside(work), key=lambda path: (path.name == PLAN, path)
-    ):  # required, so last
+    for path in sorted(_inside(work), key=lambda path: (path.name == PLAN, path)):  # required, so last
         remove_all(path)  # from a bucket
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
