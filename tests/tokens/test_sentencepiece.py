@@ -151,6 +151,27 @@ def test_document_with_a_user_defined_piece_goes_to_the_library(tmp_path_factory
     require_ids_of_the_library(tokenizer, content, documents)
 
 
+def test_character_of_text_never_becomes_a_control_piece(tmp_path) -> None:
+    content = model([("ab", -1.0)], {"ü": PIECE.CONTROL})
+    tokenizer = loaded(content, tmp_path)
+    assert tokenizer.engine == "corpusmill"
+    require_ids_of_the_library(tokenizer, content, ["ü", "ab ü aü"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(model([("a", -1.0)], kind=messages.TrainerSpec.WORD), id="words"),
+        pytest.param(model([], kind=messages.TrainerSpec.CHAR).replace("▁".encode(), "§x".encode()), id="no mark"),
+    ],
+)
+def test_model_whose_marks_may_become_bytes_promises_no_text(tmp_path, content) -> None:
+    tokenizer = loaded(content, tmp_path)
+    assert tokenizer.decode(tokenizer.encode([b"q b"])[0]) != b"q b"
+    assert not tokenizer.reference.promises_round_trip(b"q b")
+    assert tokenizer.table is None
+
+
 @pytest.mark.parametrize(
     ("reason", "content"),
     [

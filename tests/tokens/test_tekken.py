@@ -114,6 +114,35 @@ def test_file_that_contradicts_itself_is_refused(tmp_path, changes: dict[str, An
         loaded(tmp_path, described(**changes))
 
 
+def other_token(rank: int, encoded: str) -> list[dict[str, Any]]:
+    """The tokens, one of them another."""
+    listed = described()["vocab"]
+    listed[rank]["token_bytes"] = encoded
+    return list(listed)
+
+
+@pytest.mark.parametrize(
+    "vocab",
+    [
+        pytest.param(other_token(65, "Qg=="), id="a byte twice"),
+        pytest.param(other_token(65, "QUE="), id="a byte that no token has"),
+        pytest.param(other_token(300, base64.b64encode(tokens()[301]).decode()), id="a token twice"),
+        pytest.param(other_token(300, "enp6 7\nenp6eg=="), id="two lines of ranks"),
+        pytest.param(other_token(300, ""), id="no bytes"),
+    ],
+)
+def test_vocabulary_that_mistral_common_refuses_is_refused(tmp_path, vocab) -> None:
+    with raises("tokenizer.not_tekken", "tekken.json"):
+        loaded(tmp_path, described(vocab=vocab))
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path) -> None:
+    path = tmp_path / "tekken.json"
+    path.write_bytes(json.dumps(described()).encode().replace(b"v3", b"\xff", 1).replace(b'"AA=="', b'"\xff"', 1))
+    with raises("tokenizer.not_tekken", "tekken.json"):
+        load_tokenizer(str(path))
+
+
 def test_settings_that_a_tekken_file_has_itself_are_refused(tmp_path) -> None:
     with raises("tokenizer.settings_ignored", "pattern"):
         loaded(tmp_path, described(), pattern="llama3")

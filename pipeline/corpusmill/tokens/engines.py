@@ -175,8 +175,8 @@ def sentencepiece_engine(reference: SentencePieceReference) -> FastEngine | str:
     if reason := reference.why_not_merges():
         return reason
     merges, ranks = reference.merges()
-    vocabulary = {piece: number for number, (piece, _, _) in enumerate(reference.pieces)}
-    engine = PieceEngine(vocabulary, merges, {}, prepends=reference.normalizer.add_dummy_prefix, ranks=ranks)
+    prepends = reference.normalizer.add_dummy_prefix
+    engine = PieceEngine(reference.pieces_of_text(), merges, {}, prepends=prepends, ranks=ranks)
     guarded = AddedTokens([], StringFinder(reference.user_defined()), StringFinder(()))
     return FastEngine(reference, guarded, engine, cuts_by_kind=False)
 

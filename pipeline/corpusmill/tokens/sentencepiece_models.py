@@ -117,12 +117,16 @@ class SentencePieceReference:
 
     def _why_not_text(self) -> str:
         bytes_held = {piece for piece, _, kind in self.pieces if kind == PIECE.BYTE}
+        cuts_characters = self.trainer.model_type != messages.TrainerSpec.WORD and (MARK, PIECE.NORMAL) in {
+            (piece, kind) for piece, _, kind in self.pieces
+        }
         reasons = {
             "its normalizer changes characters": bool(self.normalizer.precompiled_charsmap),
             "its normalizer removes spaces": self.normalizer.remove_extra_whitespaces,
             "it does not mark spaces": not self.normalizer.escape_whitespaces,
             "it marks the ends of words": self.trainer.treat_whitespace_as_suffix,
             "its vocabulary does not have every byte": bytes_held != set(BYTE_TOKENS),
+            "its marks of spaces may become bytes": not cuts_characters,
         }
         return next((reason for reason, applies in reasons.items() if applies), "")
 
@@ -151,6 +155,11 @@ class SentencePieceReference:
             "it has more than 2,097,151 pieces": len(self.pieces) > MOST_TOKENS,
         }
         return next((reason for reason, applies in reasons.items() if applies), "")
+
+    def pieces_of_text(self) -> dict[str, int]:
+        """{piece: id} of bytes and of what text is merged to; it never becomes a control piece, or the unknown one."""
+        kinds = {PIECE.NORMAL, PIECE.BYTE}
+        return {piece: number for number, (piece, _, kind) in enumerate(self.pieces) if kind in kinds}
 
     def user_defined(self) -> list[str]:
         """The strings that are pieces wherever they occur."""

@@ -12,6 +12,7 @@ Source: mistral_common tokens/tokenizers/tekken.py, whose ids are those of tikto
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ import msgspec
 from corpusmill.errors import TokenizerError
 from corpusmill.tokens.fitness import MOST_TOKENS
 
+BYTES = [bytes([byte]) for byte in range(256)]
 UNNAMED = [
     "<unk>",
     "<s>",
@@ -56,7 +58,7 @@ class TekkenRanks(NamedTuple):
 
 class _Token(msgspec.Struct):
     rank: int
-    token_bytes: str
+    token_bytes: bytes  # base64 in the file
 
 
 class _Special(msgspec.Struct):
@@ -94,7 +96,7 @@ def read_tekken(path: Path, content: bytes) -> TekkenRanks:
     """The ranks of a tekken.json's content; TokenizerError for one that contradicts itself."""
     try:
         read = msgspec.json.decode(content, type=_File)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(path, "config, vocab and special_tokens as mistral_common reads them", error) from None
     specials = read.config.default_num_special_tokens
     ordinary = read.config.default_vocab_size - specials
@@ -104,6 +106,9 @@ def read_tekken(path: Path, content: bytes) -> TekkenRanks:
     vocab = list(islice(read.vocab, ordinary))
     if [token.rank for token in vocab] != list(range(ordinary)):
         raise _malformed(path, "the ranks 0, 1, 2 ... in order", "others")
+    words = [token.token_bytes for token in vocab]
+    if words[:256] != BYTES or len({*words, b""}) <= ordinary:
+        raise _malformed(path, "the 256 bytes in order, then other tokens, none empty or twice", "others")
     named = [(token.token_str, token.rank) for token in read.special_tokens or ()]
     if read.special_tokens is None:
         named = [(token, rank) for rank, token in enumerate(UNNAMED[:specials])]
@@ -111,8 +116,8 @@ def read_tekken(path: Path, content: bytes) -> TekkenRanks:
     special_tokens = dict(named)
     if sorted(special_tokens.values()) != list(range(specials)):
         raise _malformed(path, f"special tokens of other names for the ids 0 to {specials - 1}", "others")
-    lines = "".join([f"{token.token_bytes} {token.rank + specials}\n" for token in vocab])
-    return TekkenRanks(lines.encode(), read.config.pattern, special_tokens)
+    lines = [b"%s %d\n" % (b2a_base64(word, newline=False), rank) for rank, word in enumerate(words, specials)]
+    return TekkenRanks(b"".join(lines), read.config.pattern, special_tokens)
 
 
 def _malformed(path: Path, expected: str, got: object) -> TokenizerError:
