@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -69,7 +70,7 @@ def decided_of(
         asked = np.unique(np.concatenate([of.read(groups.LEADERS_FILE, number) for of in proposed])).astype(np.int64)
         (answered := folder / f"sets-{number}").mkdir()
         similarity.write_sets(text, asked, digests[number], words, answered)
-        answers.append(similarity.Answers.of(Sections(answered)))
+        answers.append(Sections(answered))
     matches = []
     for number, text in enumerate(texts):
         pairs = np.concatenate([of.read(groups.PAIRS, number, columns=2) for of in proposed])
@@ -238,6 +239,26 @@ def test_sets_of_documents_far_apart_in_a_large_shard_are_found(tmp_path: Path) 
     shard = TextShard(tmp_path, text, offsets, none, none, (), np.empty(0, np.int64))
     found = list(similarity.sets_of(shard, np.array([0, 2]), Signer(1)))
     assert [len(hashes) for hashes, _ in found] == [1, 1]
+
+
+def test_comparing_a_shard_has_the_answers_of_one_shard_at_a_time_in_memory(tmp_path: Path) -> None:
+    shards, leaders = 30, 100_000
+    answers = []
+    for number in range(shards):
+        (folder := tmp_path / f"answers-{number}").mkdir()
+        columns = (np.arange(leaders), np.full(leaders, 7), np.zeros(leaders))  # all are equal: no set is read
+        for name, column in zip((similarity.LEADERS, similarity.DIGESTS, similarity.SET_ENDS), columns, strict=True):
+            column.astype("<u8").tofile(folder / name)
+        answers.append(Sections(folder))
+    pairs = np.array([(0, (number << 32) + number) for number in range(shards)], np.uint64)
+    text, digests = shard_of(tmp_path / "text", ["one"]), np.full(1, 7, np.uint64)
+    similarity.compare(text, pairs[:2], digests, answers, 5, 0.8)  # compiles
+    tracemalloc.start()
+    matches, _ = similarity.compare(text, pairs, digests, answers, 5, 0.8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(matches) >= similarity.ENOUGH
+    assert peak < 3 * 24 * leaders < 24 * leaders * shards / 9
 
 
 @pytest.mark.parametrize("text", ["", "one", "a" * 100_000, "中" * 1000, "\u0301", "--- !!"])

@@ -16,7 +16,6 @@ is counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,29 +66,13 @@ def sets_of(
         release_pages(text.text)
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a shard answered."""
-
-    files: Sections
-    leaders: Numbers
-    digests: Numbers
-    set_ends: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, files: Sections) -> Answers:
-        """The answers in a folder."""
-        columns = [files.whole(name) for name in (LEADERS, DIGESTS, SET_ENDS)]
-        return cls(files, columns[0], columns[1], columns[2].astype(np.int64))
-
-
 def compare(
-    text: TextShard, pairs: Numbers, digests: Numbers, answers: Sequence[Answers], length: int, least: float
+    text: TextShard, pairs: Numbers, digests: Numbers, answers: Sequence[Sections], length: int, least: float
 ) -> tuple[NDArray[Any], dict[str, int]]:
     """(MATCH rows: the pairs of a shard whose similarity is at least `least`; counts: compared, left_out).
 
     `pairs` uint64 (n, 2), of any order, repeated: a document of `text`, an earlier document; `digests`: of the shard's
-    documents; `answers`: of all shards.
+    documents; `answers`: folders of all shards, of which one at a time is in memory.
     """
     own = pairs[:, 0].astype(np.int64)
     ends = np.cumsum(np.bincount(own, minlength=text.documents))
@@ -106,17 +89,18 @@ def compare(
 
 
 def _matches(
-    text: TextShard, pairs: Numbers, digests: Numbers, answers: Sequence[Answers], length: int, least: float
+    text: TextShard, pairs: Numbers, digests: Numbers, answers: Sequence[Sections], length: int, least: float
 ) -> NDArray[Any]:
     """The MATCH rows of distinct pairs, by document."""
     of_shard = shards_of(pairs[:, 1])
-    places = np.empty(len(pairs), np.int64)
     similar = np.full(len(pairs), -1.0)
+    firsts, lasts = np.empty((2, len(pairs)), np.int64)
     for shard in np.unique(of_shard).tolist():
         mine = np.flatnonzero(of_shard == shard)
-        places[mine] = np.searchsorted(answers[shard].leaders, documents_of(pairs[mine, 1]).astype(np.uint64))
-        equal = answers[shard].digests[places[mine]] == digests[pairs[mine, 0].astype(np.int64)]
-        similar[mine[equal]] = 1.0
+        leaders, their_digests, set_ends = (answers[shard].whole(name) for name in (LEADERS, DIGESTS, SET_ENDS))
+        places = np.searchsorted(leaders, documents_of(pairs[mine, 1]).astype(np.uint64))
+        similar[mine[their_digests[places] == digests[pairs[mine, 0].astype(np.int64)]]] = 1.0
+        firsts[mine], lasts[mine] = np.where(places > 0, set_ends[places - 1], 0), set_ends[places]
     open_pairs = np.flatnonzero(similar < 0)
     documents = np.unique(pairs[open_pairs, 0]).astype(np.int64)
     done = 0
@@ -125,7 +109,7 @@ def _matches(
         first, last = np.searchsorted(pairs[open_pairs, 0], [block[0], block[-1] + 1])
         mine = open_pairs[first:last]
         own = np.searchsorted(block, pairs[mine, 0].astype(np.int64))
-        similar[mine] = _similarities(hashes, ends, own, of_shard[mine], places[mine], answers)
+        similar[mine] = _similarities(hashes, ends, own, of_shard[mine], firsts[mine], lasts[mine], answers)
         done += len(ends)
     kept = np.flatnonzero(similar >= least)
     matches = np.empty(len(kept), MATCH)
@@ -196,26 +180,25 @@ def _similarities(
     ends: NDArray[np.int64],
     own: NDArray[np.int64],
     of_shard: NDArray[np.int64],
-    places: NDArray[np.int64],
-    answers: Sequence[Answers],
+    firsts: NDArray[np.int64],
+    lasts: NDArray[np.int64],
+    answers: Sequence[Sections],
 ) -> NDArray[np.float64]:
-    """The similarity of each pair: set `own` of `hashes`, and the set of a shard's leader at `places`."""
+    """The similarity of each pair: set `own` of `hashes`, and the set [first, last) of a shard's answers."""
     similar = np.empty(len(own), np.float64)
     begins = np.concatenate([np.zeros(1, np.int64), ends])
     for shard in np.unique(of_shard).tolist():
-        answer = answers[shard]
         mine = np.flatnonzero(of_shard == shard)
-        mine = mine[np.argsort(places[mine], kind="stable")]
-        lasts = answer.set_ends[places[mine]]
-        firsts = np.where(places[mine] > 0, answer.set_ends[places[mine] - 1], 0)
-        for low, high in _read_at_once(firsts, lasts):
-            base = int(firsts[low])
-            read = answer.files.slice(SETS, base, int(lasts[high - 1]))
+        mine = mine[np.argsort(firsts[mine], kind="stable")]
+        begin, end = firsts[mine], lasts[mine]
+        for low, high in _read_at_once(begin, end):
+            base = int(begin[low])
+            read = answers[shard].slice(SETS, base, int(end[high - 1]))
             by_own = low + np.argsort(own[mine[low:high]], kind="stable")  # a table of each own set is made once
             chosen = mine[by_own]
             table = np.empty(1 << table_bits(int(np.diff(begins).max())), np.uint64)
             result = np.empty(high - low, np.float64)
-            jaccard(hashes, begins, own[chosen], read, firsts[by_own] - base, lasts[by_own] - base, table, result)
+            jaccard(hashes, begins, own[chosen], read, begin[by_own] - base, end[by_own] - base, table, result)
             similar[chosen] = result
     return similar
 
