@@ -10,7 +10,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from corpusmill.engine.build import Build
 from tests.system.corpus import configuration, lines_of, make_documents
-from tests.system.verified import NOT_BUILT
+from tests.system.verified import NEAR, NOT_BUILT
 
 RECLAIMED = tuple(stage.name for stage in GRAPH if stage.reclaimed)
 HELD = [name for name in reversed(RECLAIMED) if name not in NOT_BUILT]  # of which these builds have steps
@@ -25,6 +25,7 @@ def write_files(folder: Path, *numbers: int) -> None:
 def configured(root: Path, reclaim: str = "eager", **changes: object) -> Any:
     """A shard per file."""
     source = {"paths": [str(root / "corpus")], "shard_bytes": 1}
+    changes = {"near_duplicates": NEAR, **changes}
     return check_config(configuration(root, source=source, reclaim=reclaim, **changes), where="test")
 
 

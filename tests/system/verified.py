@@ -22,6 +22,7 @@ NOT_BUILT = {
     *("refine", "lost", "quarantine"),
     *("reference", "reference_index", "reference_context", "reference_border"),
 }
+NEAR = {"action": "remove"}
 ALL_STAGES = tuple(stage for stage in (PLAN, *GRAPH.names) if stage not in NOT_BUILT)
 
 
@@ -64,9 +65,12 @@ def flipped(content: bytes) -> bytes:
 
 
 def write_sources(root: Path) -> None:
-    """Below root/corpus, with rejected lines among them."""
+    """Below root/corpus, with rejected lines and near-duplicates among them."""
     write_corpus(root / "corpus", documents=32)
     (root / "corpus" / "c.jsonl").write_bytes(b'{"text": "one two three"}\n{broken\n["no object"]\n')
+    words = " ".join(f"word{number}" for number in range(40))
+    lines = [json.dumps({"text": f"{words} {last}"}) for last in ("first", "second")]
+    (root / "corpus" / "d.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def build_tiny(root: Path, **changes: object) -> Build:
@@ -78,7 +82,7 @@ def build_tiny(root: Path, **changes: object) -> Build:
         "nanoset": {"file_bytes": "20KiB"},
     }
     source = {"paths": [str(root / "corpus")], "shard_bytes": "8KiB", "max_rejected_share": 0.1}
-    return build(root, source=source, exports=exports, **changes)
+    return build(root, **{"source": source, "exports": exports, "near_duplicates": NEAR, **changes})
 
 
 def damage(store: Store, name: str, content: bytes) -> None:
