@@ -177,8 +177,8 @@ def open_file(path: Path) -> ParquetRows:
     try:
         opened = pq.ParquetFile(path, page_checksum_verification=True)
         rows = [opened.metadata.row_group(group).num_rows for group in range(opened.metadata.num_row_groups)]
-        ids = opened.schema_arrow.field("input_ids").type
-    except (pa.ArrowException, OSError, KeyError) as error:
+        ids = opened.schema_arrow.field(opened.schema_arrow.names.index("input_ids")).type
+    except (pa.ArrowException, OSError, ValueError) as error:  # names that are no UTF-8 are a ValueError, too
         raise fault(
             "rows.not_readable: the footer cannot be read",
             path,
