@@ -72,7 +72,7 @@ def parse_amount(text: str) -> Amount:
     if not 0 < epochs <= MOST_EPOCHS:
         raise InvalidValueError(
             f"config.budget_of_epochs: a budget is more than 0 and at most {MOST_EPOCHS:,} epochs; to use none of a"
-            " source, remove it from source.paths"
+            " source, remove it from source.paths, of a condition's documents, drop them by decisions"
         )
     return Amount(epochs=epochs)
 
