@@ -13,11 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from corpusmill.builds.forgetting.purge import purge
 from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
 from corpusmill.inspect.verify import verify_build
+from corpusmill.inspect.verify.destinations import IN_SPITE
 from corpusmill.near_duplicates.stages.near_duplicates import TooManyNearDuplicatesError
+from corpusmill.steps.stages import filter as filter_stage
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
 from tests.near_duplicates.test_engine import edited
 from tests.oracles import near_duplicates as oracle
@@ -176,6 +179,56 @@ def test_count_of_near_duplicates_is_refused_where_it_is_not_known(tmp_path: Pat
         plan_dataset(near(tmp_path, "report", budget={f"where {field} > 1": "2 epochs"}))
     with raises("near_duplicates.not_counted", "no near_duplicates"):
         plan_dataset(settings(tmp_path, budget={f"where {field} > 1": "2 epochs"}))
+
+
+def forgetting(root: Path, *names: str) -> Any:
+    (root / "list.jsonl").write_text("".join(json.dumps({"id": name}) + "\n" for name in names))
+    return near(root, forget={"path": str(root / "list.jsonl"), "copies": "keep"})
+
+
+def test_forgotten_kept_documents_are_named_by_the_command_and_their_groups_decided_again(tmp_path: Path) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows)
+    matches = matches_of(rows)
+    kept, left_out = [*dict.fromkeys(kept for kept, _ in matches.values())][:2], next(iter(matches))
+    gone = [*kept, left_out]
+    config = forgetting(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(config.model_dump_json(exclude_none=True))
+    (tmp_path / "ids.txt").write_text("\n".join(gone))
+    build(near(tmp_path))
+    done = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt")])
+    assert "the next build decides 2 groups of near-duplicates again" in done.output, done.output
+    of_build = build(forgetting(tmp_path, *gone))
+    assert listed(tmp_path) == matches_of([row for row in rows if row["id"] not in gone]) != matches
+    write_sources(tmp_path / "other", rows, without=gone)
+    build(near(tmp_path / "other"))
+    one, other = outputs(tmp_path), outputs(tmp_path / "other")
+    for each in (one, other):  # lines count from other beginnings
+        del each[PAIRS]
+    assert one == other
+    assert purge(of_build).remains == []
+    folders = tmp_path / "work", tmp_path / "outputs"
+    naming = [path for folder in folders for name in ("pairs", "leaders") for path in folder.rglob(f"{name}.jsonl")]
+    assert len(naming) >= 7
+    places = [(f"part{number // 20}.jsonl", number % 20 + 1) for number in (int(name[1:]) for name in gone)]
+    for row in (json.loads(line) for path in naming for line in path.read_text().splitlines()):
+        assert not {row["id"], row.get("kept_id")} & {*gone}
+        assert not {(row["file"], row["line"]), (row.get("kept_file"), row.get("kept_line"))} & {*places}
+    assert not verify_build(of_build).findings
+
+
+def test_verify_finds_a_forgotten_near_duplicate_that_the_filter_left_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows)
+    name = next(iter(matches_of(rows)))
+    monkeypatch.setattr(filter_stage, "_lists", lambda _build, _shard: [])
+    actual = [
+        finding for finding in verify_build(build(forgetting(tmp_path, name))).findings if finding.what == IN_SPITE
+    ]
+    number = int(name[1:])
+    assert actual[0].where == f"part{number // 20}.jsonl line {number % 20 + 1}"
 
 
 def test_command_lists_the_pairs_without_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

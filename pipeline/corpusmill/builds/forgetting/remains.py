@@ -15,10 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import orjson
+
 from corpusmill.builds.forgetting.files import strings_in
 from corpusmill.builds.forgetting.finding import Finder, Stretch, stretches_of
 from corpusmill.builds.graph import open_build
 from corpusmill.config import FORGOTTEN, DatasetConfig, ForgetConfig, work_of
+from corpusmill.dedup.stages.annotating import PAIRS
 from corpusmill.documents.text_shard import TEXT_FILE, TextShard, open_text_shard
 from corpusmill.engine.ledger import DamagedStepError
 from corpusmill.engine.ledger.lock import LOCK_NAME
@@ -26,8 +29,9 @@ from corpusmill.engine.runs import delivered_plans
 from corpusmill.engine.stage import Stage, StepMissingError
 from corpusmill.engine.work import Input
 from corpusmill.errors import visible
+from corpusmill.report.figures import counted
 from corpusmill.sources.parts import places_of
-from corpusmill.sources.stages.index import text_stage
+from corpusmill.sources.stages.index import compared_stage, text_stage
 from corpusmill.steps.decisions import Sorted, key_of
 from corpusmill.steps.stages.applying import COPY
 from corpusmill.steps.stages.decisions import document_keys, left_out_of
@@ -147,11 +151,13 @@ def _without(text: TextShard, gone: list[int]) -> Iterator[NDArray[np.uint8]]:
 
 
 def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:
-    """Documents on the list that are in the texts of the exports: there must be none."""
+    """Documents on the list that are in the texts of the exports, or were compared for near-duplicates, which
+    `near_duplicates/pairs.jsonl` names: there must be none.
+    """
     forget, decisions = build.config.forget, Sorted(build.folder("decisions", FORGOTTEN))
     assert forget is not None
     for shard in build.units("index"):
-        text: TextShard = open_text_shard(build.folder(text_stage(build, shard), shard))
+        text: TextShard = open_text_shard(build.folder(compared_stage(build, shard), shard))
         place = places_of(build, shard, text)
         keys = document_keys(text, place, by_id=isinstance(forget.key, str))
         for ordinal in (decisions.find(keys) >= 0).nonzero()[0].tolist():
@@ -180,12 +186,13 @@ SHOWN = 5
 @dataclass(frozen=True)
 class Requested:
     """The documents of a request. `known` is False if `unmatched` is not certain: nothing was built, or not all of the
-    last build's ids can be read.
+    last build's ids can be read. `groups`: the groups of near-duplicates that lose the document that is kept.
     """
 
     matched: tuple[Key, ...]
     unmatched: tuple[Key, ...]
     known: bool
+    groups: int = 0
 
     @property
     def is_failure(self) -> bool:
@@ -197,17 +204,20 @@ class Requested:
             return "the next build says which of them match a document"
         wanted = len(self.matched) + len(self.unmatched)
         text = f"{len(self.matched):,} of {wanted:,} match a document of the last build"
-        if not self.unmatched:
-            return text
-        names = [" line ".join(map(str, key)) for key in self.unmatched[:SHOWN]]
-        more = f" and {len(self.unmatched) - SHOWN:,} more" if len(self.unmatched) > SHOWN else ""
-        return f"{text}; not {visible(', '.join(names))}{more}"
+        if self.unmatched:
+            names = [" line ".join(map(str, key)) for key in self.unmatched[:SHOWN]]
+            more = f" and {len(self.unmatched) - SHOWN:,} more" if len(self.unmatched) > SHOWN else ""
+            text += f"; not {visible(', '.join(names))}{more}"
+        if self.groups:
+            text += f"; the next build decides {counted(self.groups, 'group')} of near-duplicates again"
+        return text
 
 
 def match_requests(config: DatasetConfig, forget: ForgetConfig, wanted: Sequence[Key]) -> Requested:
     """Look for documents among those that the last build indexed; the log's documents match, too."""
     work = work_of(config)
-    rest = {key_of(*key) for key in wanted} - {key_of(*key) for key in keys_in_log(forget, work / LOG)}
+    asked = {key_of(*key) for key in wanted}
+    rest, groups = asked - {key_of(*key) for key in keys_in_log(forget, work / LOG)}, 0
     plans = delivered_plans(work)
     known = bool(plans) or not rest
     try:
@@ -216,11 +226,24 @@ def match_requests(config: DatasetConfig, forget: ForgetConfig, wanted: Sequence
                 text = open_text_shard(build.folder("index", shard))
                 place = places_of(build, shard, text)
                 rest.difference_update(document_keys(text, place, by_id=isinstance(forget.key, str)))
+            groups = _groups_of(build, asked, by_id=isinstance(forget.key, str))
     except (DamagedStepError, StepMissingError):  # reclaimed by a purge, or built by another version
         known = not rest
     keys = list(dict.fromkeys(wanted))
     matched, unmatched = (tuple(key for key in keys if (key_of(*key) in rest) == lacks) for lacks in (False, True))
-    return Requested(matched, unmatched, known)
+    return Requested(matched, unmatched, known, groups)
+
+
+def _groups_of(build: Build, asked: set[bytes], *, by_id: bool) -> int:
+    """How many documents that near-duplicates of a build were left out for are asked for."""
+    led = set()
+    for shard in build.units("near_duplicates"):
+        with build.opened("near_duplicates", shard, PAIRS) as folder, (folder / PAIRS).open("rb") as pairs:
+            for pair in map(orjson.loads, pairs):
+                place = pair["kept_file"], pair["kept_line"]
+                if key_of(*([pair["kept_id"]] if by_id else place)) in asked:
+                    led.add(place)
+    return len(led)
 
 
 READ_BYTES = 1 << 20
