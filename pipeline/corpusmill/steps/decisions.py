@@ -7,8 +7,8 @@
     keep        uint8
 
 DuckDB tests the conditions and nothing else. Its readers number no row and guess the types of JSON and CSV; its sort
-needs more memory for more rows (100 MB did not do for 10^8); its join reads all rows for every shard, and took
-six times the time of the search for 10^5 documents among 2 * 10^7 decisions.
+needs more memory for more rows (100 MB did not do for 10^8); its join reads all rows for every shard, and takes
+five times the CPU of the search for 10^5 documents among 5 * 10^7 decisions (benchmarks/results/decisions.json).
 
 Invariants: keys ascend, without duplicates. Memory: BUFFERED rows while they are read, and a PARTITIONS-th of all
 rows, four times, while they are sorted: 40 MB of 10^8. Joining maps the columns, and reads only the pages that a search
