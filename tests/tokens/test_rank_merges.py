@@ -118,6 +118,15 @@ def test_rank_file_with_an_id_far_beyond_its_tokens_stays_with_tiktoken(tmp_path
     assert "largest id" in tokenizer.why_slow
 
 
+@pytest.mark.parametrize("pattern", ["", "a*", "(a", r"\s*|\S+"])
+def test_pattern_that_tiktoken_cannot_cut_by_is_refused_before_any_text(tmp_path, pattern: str) -> None:
+    """tiktoken panics at a piece without text."""
+    path = tmp_path / "own.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(word) + b" %d\n" % rank for rank, word in enumerate(BYTES)))
+    with raises("tokenizer.pattern_unusable", "own.tiktoken"):
+        load_tokenizer(str(path), pattern=pattern, special_tokens=(("<|endoftext|>", 256),))
+
+
 @pytest.mark.parametrize("name", ["o200k_base", "r50k_base"])
 def test_json_of_published_ranks_has_the_merge_of_every_token(name: str) -> None:
     content = shared(f"{name}.tiktoken").read_bytes()

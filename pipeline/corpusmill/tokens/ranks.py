@@ -216,11 +216,18 @@ def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[
             got=error,
         ) from error
     try:
-        return tiktoken.Encoding(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
-    except ValueError as error:  # a pattern that is no regular expression
+        encoding = tiktoken.Encoding(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
+        encoding.encode_ordinary("")
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # ValueError: no regular expression; a panic: it matches where there is no text
         raise TokenizerError(
-            "tokenizer.pattern_unusable: tokenizer.pattern cannot be used", where=path, got=error
+            "tokenizer.pattern_unusable: tokenizer.pattern cannot be used",
+            where=path,
+            expected="a regular expression that matches every text piece by piece, and no piece without text",
+            got=error,
         ) from error
+    return encoding
 
 
 LLAMA3_PATTERN = (
