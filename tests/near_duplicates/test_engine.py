@@ -261,6 +261,14 @@ def test_comparing_a_shard_has_the_answers_of_one_shard_at_a_time_in_memory(tmp_
     assert peak < 3 * 24 * leaders < 24 * leaders * shards / 9
 
 
+def test_batches_of_short_documents_have_few_enough_that_their_keys_take_no_more_than_long_ones(tmp_path: Path) -> None:
+    text = shard_of(tmp_path / "text", ["a"] * 50_000)
+    bounds = [(first, last) for first, last, _, _ in batches(text)]
+    assert [first for first, _ in bounds[1:]] == [last for _, last in bounds[:-1]]
+    assert (bounds[0][0], bounds[-1][1]) == (0, 50_000)
+    assert max(last - first for first, last in bounds) <= 8192
+
+
 @pytest.mark.parametrize("text", ["", "one", "a" * 100_000, "中" * 1000, "\u0301", "--- !!"])
 def test_equal_texts_of_any_kind_leave_the_first(tmp_path: Path, text: str) -> None:
     found, counts = found_in(tmp_path, [[text] * 40, [text]], 1.0, 5, bands_for(1.0), 4)

@@ -169,6 +169,13 @@ BAD_LINES = {
 }
 
 
+def test_build_with_exactly_the_allowed_share_of_bad_lines_goes_on(tmp_path) -> None:
+    """0.29 * 100 is less than 29 in binary."""
+    source(tmp_path, b"no json\n" * 29 + b'{"text": "a"}\n' * 71)
+    built = open_build(build(tmp_path, source={"paths": [str(tmp_path / "corpus")], "max_rejected_share": 0.29}))
+    assert built.receipt("index", "00000").counts["documents_out"] == 71
+
+
 def test_build_bad_lines_are_quarantined_counted_and_the_rest_goes_on(tmp_path) -> None:
     source(tmp_path, GOOD + b"".join(line + b"\n" for line in BAD_LINES) + GOOD)
     built = open_build(build(tmp_path, source={"paths": [str(tmp_path / "corpus")], "max_rejected_share": 0.01}))

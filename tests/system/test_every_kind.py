@@ -128,6 +128,15 @@ def test_blank_lines_are_skipped_and_nan_is_said(tmp_path: Path) -> None:
                 set_aside(batch, batch.documents)
 
 
+def test_lines_of_which_exactly_the_allowed_share_is_malformed_are_read(tmp_path: Path) -> None:
+    """0.29 * 100 is less than 29 in binary."""
+    (tmp_path / "a.jsonl").write_bytes(b"no json\n" * 29 + b'{"text": "a"}\n' * 71)
+    with RejectedLines(tmp_path / "rejected", max_share=0.29).collect() as set_aside:
+        for file in each_file([str(tmp_path / "a.jsonl")]):
+            for batch in file.documents("text"):
+                set_aside(batch, batch.documents)
+
+
 def test_megatrons_reader_has_the_rows_of_tables_also_from_standard_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,6 +248,17 @@ def test_command_lists_the_pairs_without_a_configuration(tmp_path: Path, monkeyp
     assert (tmp_path / "found" / "pairs.jsonl").read_text() == "mine\n"
 
 
+def test_source_that_loses_exactly_the_share_that_is_allowed_is_built(tmp_path: Path) -> None:
+    """0.29 * 100 is less than 29 in binary."""
+    rows = [{"id": f"d{number}", "text": f"page {max(number, 29)}"} for number in range(29 + 71)]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    build(near(tmp_path, near={"most_removed": 0.29}))
+    assert len(listed(tmp_path)) == 29
+    with pytest.raises(TooManyNearDuplicatesError):
+        build(near(tmp_path, near={"most_removed": 0.289}))
+
+
 def test_group_whose_kept_document_is_forgotten_is_decided_again(tmp_path: Path) -> None:
     rows = documents()
     write_sources(tmp_path, rows)

@@ -22,6 +22,7 @@ from corpusmill.kernels.compiled import inlined, kernel
 from corpusmill.kernels.slices import release_pages, runs
 
 BATCH_BYTES = 1 << 20  # of text, whose words stay in a cache
+_KEY_BYTES = 128  # that each document adds to a batch: a short one's keys are larger than its text
 MOST_FUNCTIONS = 108
 LEAST_RECALL = 0.995  # expected of pairs at the threshold
 
@@ -199,7 +200,8 @@ def batches(text: TextShard) -> Iterator[tuple[int, int, NDArray[np.uint64], NDA
     """(first document, one past the last, where their texts begin, and end) of neighbours of about BATCH_BYTES."""
     bounds = text.bounds(0, text.documents)
     advance.begin(len(text.text))
-    for first, last in runs(bounds[1:], BATCH_BYTES):
+    sizes = bounds[1:] + np.arange(1, len(bounds), dtype=np.uint64) * np.uint64(_KEY_BYTES)
+    for first, last in runs(sizes, BATCH_BYTES):
         yield first, last, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1]
         release_pages(text.text)
         advance.note(int(bounds[last] - bounds[first]))

@@ -71,7 +71,7 @@ def require_readable(build: Build) -> None:
         lines = sum(receipt.counts["lines"] for receipt in receipts)
         rejected = sum(sum(rejected_reasons(receipt.counts).values()) for receipt in receipts)
         allowed = build.config.source.max_rejected_share
-        if rejected > allowed * lines:
+        if rejected / max(lines, 1) > allowed:
             examples = [
                 (*file_of_reference(build, receipt.unit, example["source"]), example)
                 for receipt in receipts

@@ -89,7 +89,7 @@ class RejectedLines:
 
             yield add
         lost = batch_module.malformed(self.reasons)
-        if lost > self.max_share * self.lines:
+        if lost / max(self.lines, 1) > self.max_share:
             raise RejectedDocumentsError(
                 f"documents.too_many_malformed: {lost:,} of {self.lines:,} lines are malformed",
                 where=self.path,

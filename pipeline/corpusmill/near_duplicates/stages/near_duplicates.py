@@ -246,7 +246,7 @@ def require_few_removed(build: Build) -> None:
     if not _removes(build):
         return
     path, there, gone = max(shares_of(build), key=lambda share: share[2] / max(share[1], 1))
-    if gone > most * there:
+    if gone / max(there, 1) > most:
         raise TooManyNearDuplicatesError(
             "near_duplicates.too_many_removed: a source would lose more of its documents than is allowed",
             where=path,

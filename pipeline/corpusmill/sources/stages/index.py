@@ -91,7 +91,7 @@ def require_few_rejected(build: Build) -> None:
     lines, reasons = build.total("index", "lines"), rejected_reasons(build.rollup("index").totals)
     rejected = documents_batch.malformed(reasons)
     allowed = build.config.source.max_rejected_share
-    if rejected <= allowed * lines:
+    if rejected / max(lines, 1) <= allowed:
         return
     worst = max(build.units("index"), key=lambda shard: _malformed(build.receipt("index", shard)))
     examples = [f"{file} line {line}: {reason}" for file, line, reason in rejected_examples(build, worst)]

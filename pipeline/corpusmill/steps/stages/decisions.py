@@ -258,7 +258,7 @@ def require_matched(inputs: Inputs, settings: DecidedSettings) -> tuple[int, lis
     rows = np.sort(decisions.row[lacking])
     names = [file.name for file in inputs.source.files]
     places = [steps_decisions.place_of_row(row, names) for row in rows.tolist()]
-    if len(lacking) > settings.max_unmatched_share * len(decisions):
+    if len(lacking) / max(len(decisions), 1) > settings.max_unmatched_share:
         _refuse(inputs.unit, settings.max_unmatched_share, len(decisions), places)
     return int(met.sum()), places
 
