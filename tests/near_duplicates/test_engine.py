@@ -269,6 +269,17 @@ def test_batches_of_short_documents_have_few_enough_that_their_keys_take_no_more
     assert max(last - first for first, last in bounds) <= 8192
 
 
+def test_document_with_an_equal_digest_is_compared_first_though_earlier_ones_share_a_key_of_every_band() -> None:
+    most_bands = max(bands_for(hundredths / 100).bands for hundredths in range(30, 101))
+    earlier = np.array([*range(20)] * most_bands + [20], np.uint64)
+    earlier[-1] |= groups.EQUAL
+    ordered, soon = np.empty((len(earlier), 2), np.uint64), np.empty(len(earlier), np.bool_)
+    own, ends = np.zeros(len(earlier), np.int64), np.array([len(earlier)])
+    filled = similarity.order_most_shared(own, earlier, ends, np.empty_like(earlier), ordered, soon)
+    assert filled == 21
+    assert ordered[0, 1] == 20
+
+
 @pytest.mark.parametrize("text", ["", "one", "a" * 100_000, "中" * 1000, "\u0301", "--- !!"])
 def test_equal_texts_of_any_kind_leave_the_first(tmp_path: Path, text: str) -> None:
     found, counts = found_in(tmp_path, [[text] * 40, [text]], 1.0, 5, bands_for(1.0), 4)

@@ -19,7 +19,7 @@ The room's stages are in stages/; the modules that write the files between them 
 Hashing proposes, sets decide: of the pairs at the threshold Bands.recall is proposed (0.996 at 0.8), more above it. Two
 bounds keep a group of n near-copies from costing n^2: pairs with LEADERS documents per group (groups.py), and few
 comparisons for a document that has matches (similarity.py). What they leave out is counted. Documents with equal runs
-are never missed: their digests are a key of their own.
+are never missed: their digests are a key of their own, and one that equals a document that goes, goes with it.
 
 Invariants: what is left out depends on documents and settings alone, not on shards, partitions, workers or memory; keys
 of hashes are fixed. Hashes of runs have 64 bits and no secret: they are no proof against texts that were crafted to

@@ -33,7 +33,7 @@ LEADERS, DIGESTS, SET_ENDS, SETS, MATCHES = "leaders", "digests", "set_ends", "s
 SOON, ENOUGH = 6, 6
 MATCH = np.dtype([("document", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
 
-_RANK, _MOST_TIMES = np.uint64(59), 31  # above the number of a document: how often it shares no key
+_RANK, _MOST_TIMES = np.uint64(57), 127  # above the number of a document: how often it shares no key
 _BLOCK_BYTES = 16 << 20  # of text whose sets are in memory
 _READ_HASHES = 4 << 20
 _GAP_HASHES = 16 << 10  # between two sets that are read at once
