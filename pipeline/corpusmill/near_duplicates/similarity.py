@@ -205,11 +205,12 @@ def _similarities(
 
 def _read_at_once(firsts: NDArray[np.int64], lasts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """[low, high) of neighbouring sets without large gaps between them, ascending, at most _READ_HASHES or one set."""
-    low = 0
-    for at in range(1, len(firsts) + 1):
-        if at == len(firsts) or firsts[at] - lasts[at - 1] > _GAP_HASHES or lasts[at] - firsts[low] > _READ_HASHES:
-            yield low, at
-            low = at
+    gaps, low = np.append(np.flatnonzero(firsts[1:] - lasts[:-1] > _GAP_HASHES) + 1, len(firsts)), 0
+    while low < len(firsts):
+        full = np.searchsorted(lasts, firsts[low] + _READ_HASHES, side="right")
+        high = max(low + 1, int(min(full, gaps[np.searchsorted(gaps, low, side="right")])))
+        yield low, high
+        low = high
 
 
 @kernel
