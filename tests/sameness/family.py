@@ -59,6 +59,7 @@ CHOICES_COMPARED_ELSEWHERE = {
         "llama3",
         "automodel",
     },  # tests/system/test_export_options.py: with the tokens of .npy shards
+    "tokenizer.engine": {"sentencepiece"},  # tests/tokens/test_sentencepiece.py: with the library's own ids
 }
 SAME_AS = ("auto", "gigatoken")  # tokenizer.engine, where gigatoken reads the tokenizer
 WIDE = {token: number + 70_000 for token, number in special_tokens().items()}
