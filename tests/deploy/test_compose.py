@@ -283,15 +283,3 @@ def test_pinning_without_a_registry_says_so_and_changes_nothing(tmp_path: Path, 
     assert "does not know the digest of" in done.stderr
     for name in ("docker-compose.yaml", "Dockerfile"):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text()
-
-
-def test_kubernetes_values_mount_data_wherever_it_is_read() -> None:
-    """Workers write it; the api-server shows reports, the dag-processor reads the configurations of runs under way, and
-    a scheduler with a LocalExecutor runs tasks."""
-    text = (ROOT / "docs" / "many-machines.md").read_text()
-    values = yaml.safe_load(re.findall(r"```yaml\n(executor: .*?)```", text, re.DOTALL)[0])
-    for component in ("workers", "scheduler", "apiServer", "dagProcessor"):
-        mounts = {value["mountPath"]: value for value in values[component]["extraVolumeMounts"]}
-        (volume,) = values[component]["extraVolumes"]
-        assert mounts["/data"]["name"] == volume["name"]
-        assert mounts["/data"].get("readOnly", False) is (component in {"apiServer", "dagProcessor"})
