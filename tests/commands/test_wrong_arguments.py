@@ -28,6 +28,7 @@ REQUIRED = {
     "megatron": "--tokenizer cl100k_base --output out/web",
     "nanoset": "--tokenizer cl100k_base --output out",
     "decontaminate": "--benchmark items.jsonl --hits hits.jsonl",
+    "near-duplicates": "--pairs pairs.jsonl",
     "init": "--tokenizer cl100k_base --export megatron",
     "shuffle": "--output out",
     "shuffle-text": "--output out.jsonl",
