@@ -117,7 +117,7 @@ def test_plan_changed_setting_is_named_with_both_values(built_root) -> None:
     reasons = [line.strip() for line in text.splitlines() if "run: " in line]
     assert len(reasons) == 3  # of the stage that the setting changes, of upload and report; none of those between
     assert reasons[1:] == ["run: runs every time"] * 2
-    assert text.endswith("otherwise it is reused.")
+    assert text.endswith("`may run`: runs only if an input changes.")
 
 
 def test_plan_new_dataset_says_new(tmp_path) -> None:
