@@ -61,6 +61,6 @@ def forget(
             failed = failed or bool(purged.remains or purged.unsearched)
         if not ids and not purge:
             for row in takedowns.read_log(config_dataset.work_of(dataset) / takedowns.LOG):
-                typer.echo(json.dumps(row, ensure_ascii=False))
+                typer.echo(json.dumps(row))
     if failed:
         raise typer.Exit(EXIT_FAILED)

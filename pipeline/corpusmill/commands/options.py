@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,8 +123,14 @@ Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="BOS before every docu
 
 
 def show(value: Any, as_json: bool, render: Callable[[Any], str]) -> None:
-    """Print a value in words, or all its fields as JSON: dataclasses, structs, arrays and paths among them."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain)).decode() if as_json else render(value))
+    """Print a value in words, or all its fields as JSON: dataclasses, structs, arrays and paths among them.
+
+    Characters outside ASCII are escaped: names may hold some that a terminal obeys.
+    """
+    if as_json:
+        typer.echo(json.dumps(msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain)), indent=2))
+    else:
+        typer.echo(render(value))
 
 
 def _plain(value: Any) -> Any:
