@@ -12,7 +12,6 @@ import string
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -220,40 +219,6 @@ def test_worker_killed_and_redis_restarted_cost_no_byte_and_at_most_as_much_time
     assert read_folder(version) == alone(tmp_path, settings["rough"], large) != {}
     assert seconds < 2 * calm
     shared.wait_until_healthy(HEALTHY_SECONDS)
-
-
-SERVICES = (
-    *("worker", "redis", "scheduler", "postgres", "api-server", "worker-heavy"),
-    *("dag-processor", "triggerer", "seaweedfs"),
-)
-
-
-def test_rolling_restart_of_every_service_during_a_build_costs_no_byte(
-    shared: Compose, text: Path, tmp_path: Path
-) -> None:
-    """The run asks before it removes, so that it is under way until the last service has come back."""
-    first = yaml.safe_load((shared.folder / "dags" / "datasets" / "first.yaml").read_text())
-    settings = first | {"name": "rolling", "work_folder": "work-of-rolling", "dag": {"approve_removal": True}}
-    (shared.folder / "dags" / "datasets" / "rolling.yaml").write_text(yaml.safe_dump(settings))
-    dag, run = "dataset__rolling", "rolling"
-    shared.trigger(dag, run)
-    wait_for_task(shared, dag, run, "plan")
-    began = time.monotonic()
-    for service in SERVICES:
-        shared.run("restart", service)
-        shared.wait_until_healthy(HEALTHY_SECONDS)
-        states = Counter(str(item["state"]) for item in shared.tasks(dag, run).values())
-        print(f"\n{time.monotonic() - began:6.0f} s  {service} restarted, tasks: {dict(states)}")
-    assert shared.state(dag, run) == "running"
-    place = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/approve_removal/-1/hitlDetails"
-    shared.wait_for("the question", lambda: shared.client.get(place).is_success)
-    shared.call("PATCH", place, {"chosen_options": ["Approve"], "params_input": {}})
-    state, seconds = duration(shared, dag)
-    assert state == "success", failures(shared, dag, run)
-    print(f"\nshared: every service restarted, one after the other, in a run of {seconds:.0f} s")
-    shared.run("cp", "worker:/data/outputs/rolling", "rolling")
-    (version,) = (path for path in (shared.folder / "rolling").iterdir() if path.is_dir() and not path.is_symlink())
-    assert read_folder(version) == alone(tmp_path, settings, text) != {}
 
 
 def write_variants(text: Path, large: Path) -> None:
