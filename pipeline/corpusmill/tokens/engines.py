@@ -299,7 +299,7 @@ def load_engine(
         raise TokenizerError(
             "tokenizer.unknown_engine: unknown engine", where=f"tokenizer.engine: {engine}", expected=", ".join(ENGINES)
         )
-    defining = file.library
+    defining = file.defined_by
     if engine not in {AUTO, FAST, defining}:
         raise _needs(defining, f"{engine} does not read {file.kind} files", name, engine)
     reason = ""

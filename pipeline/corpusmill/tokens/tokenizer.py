@@ -154,7 +154,7 @@ def _loaded(
     split, reference = _load_reference(name, file, pattern, dict(special_tokens), parse_special=parse_special)
     stated = "" if eot or tokshuf_ids else stated_eot(file, name)
     ids = choose_special_ids(reference, name, eot=eot, bos=bos, pad=pad, stated_eot=stated, tokshuf=tokshuf_ids)
-    engine = file.library if engine == "reference" else engine
+    engine = file.defined_by if engine == "reference" else engine
     loaded = load_engine(engine, name, file, reference, split, parse_special=parse_special)
     return Tokenizer(
         name=name,

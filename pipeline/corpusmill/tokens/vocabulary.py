@@ -87,7 +87,7 @@ class VocabularyFile:
     revision: str = ""
 
     @property
-    def library(self) -> str:
+    def defined_by(self) -> str:
         """The library that defines its ids."""
         return LIBRARIES[self.kind]
 

@@ -85,7 +85,7 @@ def locked(config: DatasetConfig) -> DatasetConfig:
         tokenizer_sha256=file.sha256,
         tokenizer_revision=file.revision,
         tokenizer_eot=stated,
-        tokenizer_library=file.library if file.kind in {"tekken", "sentencepiece"} else "",
+        tokenizer_library=file.defined_by if file.kind in {"tekken", "sentencepiece"} else "",
     )
     if lock and lock != now:
         raise TokenizerError(
