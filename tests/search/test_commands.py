@@ -148,7 +148,7 @@ def require_shuffled_text(commands: Commands, number: int) -> None:
     in_order = sorted(commands.corpus.files)  # by path, as text
     lines = [line for name in in_order for line in lines_of(commands.corpus.files[name].text())]
     for memory in (300, "1GiB"):
-        options = ("--seed", number, "--memory", memory, "--work-folder", root / "scratch")
+        options = ("--seed", number, "--memory", memory, "--work-folder", root / "scratch", "--force")
         commands.run("shuffle-text", root / "corpus", "--output", root / "lines.jsonl.gz", *options)
         assert lines_of(gzip.decompress((root / "lines.jsonl.gz").read_bytes())) == shuffled(lines, number)
 
