@@ -173,7 +173,8 @@ def test_count_of_near_duplicates_is_refused_where_it_is_not_known(tmp_path: Pat
         {"steps": [{"use": "my_common:common", "fields": [field]}]},
     ]
     for changes in early:
-        with raises("near_duplicates.not_counted_yet", "before: writeback", *changes):
+        advice = f"{{use: module:function, fields: [{field}], before: writeback}}"
+        with raises("near_duplicates.not_counted_yet", "the count would depend on itself", advice, *changes):
             plan_dataset(near(tmp_path, **changes))
     with raises("near_duplicates.not_counted", "got       report"):
         plan_dataset(near(tmp_path, "report", budget={f"where {field} > 1": "2 epochs"}))

@@ -278,10 +278,12 @@ def _asked_fields(config: DatasetConfig) -> set[str]:
             )
         if STANDS_FOR in names and where in early:
             raise ConfigError(
-                "near_duplicates.not_counted_yet: near-duplicates are counted after decisions and steps before: index",
+                "near_duplicates.not_counted_yet: decisions and steps before: index choose what is compared, so the"
+                " count would depend on itself",
                 where=where,
                 expected=f"{STANDS_FOR} in a condition of budget, or in the fields of a step before: writeback",
-                next_step="decide by it in a step before: writeback, or repeat such documents by budget",
+                next_step="leave documents out by it once it is counted, in a step of your own: {use: module:function,"
+                f" fields: [{STANDS_FOR}], before: writeback}}; or show them more often by budget",
             )
     return set().union(*early.values(), *late.values())
 
