@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.config import FramingConfig
-from corpusmill.export import numpy_shards
+from corpusmill.config.exports import ExportsConfig
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.formats.base import Readable
 from corpusmill.export.numpy_shards import (
     open_shard,
+    shard_bounds,
     shard_header,
     shard_names,
-    shard_sizes,
     verify_shard,
     with_eot_before,
     write_shard,
@@ -43,9 +45,8 @@ def export(folder, docs, shard_tokens, at=()):
     pieces = [with_eot_before(batch, EOT, vocabulary_size=100_277) for batch in oracle.batches_of(docs, "u4", list(at))]
     stream = np.concatenate(pieces)
     names = []
-    for number, tokens in enumerate(shard_sizes(stream.size, shard_tokens)):
-        begin, end = number * shard_tokens, number * shard_tokens + tokens
-        name = f"{number}.npy"
+    for number, (begin, end) in enumerate(pairwise(shard_bounds(stream.size, shard_tokens))):
+        name, tokens = f"{number}.npy", end - begin
         write_shard(folder / name, [stream[begin : begin + 1], stream[begin + 1 : end]], tokens, U4)
         verify_shard(folder / name, tokens=tokens, dtype=U4, vocabulary_size=100_277)
         names.append(name)
@@ -198,36 +199,50 @@ def test_raw_file_of_zeros_is_read_as_tokens_and_not_as_a_header(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "held_out", "told"),
+    ("tokens", "wanted", "told"),
     [
-        (2_500, 0.1, "val gets 80 % of the tokens instead of 10 %"),
-        (4_000, 0.1, "val gets 50 % of the tokens instead of 10 %"),
-        (900, 0.1, "val gets 0 % of the tokens instead of 10 %"),
-        (20_000, 0.1, ""),
-        (20_000, 0.001, "val gets 10 % of the tokens instead of 0.1 %"),
-        (900, 0.0, ""),
-        (20_000, 3, ""),
-        (20_000, 7, "val gets 5 of the 7 test_shards"),
+        (2_500, {}, "2 shards, so val gets 80 % of the tokens instead of 10 %"),
+        (4_000, {}, "2 shards, so val gets 50 % of the tokens instead of 10 %"),
+        (900, {}, "1 shard, so val gets 0 % of the tokens instead of 10 %"),
+        (20_000, {}, ""),
+        (20_000, {"test_share": 0.001}, "val gets 10 % of the tokens instead of 0.1 %"),
+        (20_000, {"test_share": 0.8}, "50 % of the tokens instead of 80 %: no more than half can be held out"),
+        (900, {"test_share": 0.0}, ""),
+        (20_000, {"test_shards": 3}, ""),
+        (20_000, {"test_shards": 7}, "val gets 5 of the 7 test_shards"),
+        (3_900, {"merge_rest": True}, "1 shard, so val gets 0 % of the tokens instead of 10 %"),
+        (3_900, {"merge_rest": True, "test_shards": 1}, "val gets 0 of the 1 test_shards"),
+        (5_900, {"merge_rest": True, "test_share": 0.2}, ""),
+        (5_900, {"layout": "bin", "tokens_per_shard": 10**9}, ""),
+        (5_900, {"layout": "bin", "test_share": 0.8}, "50 % of the tokens instead of 80 %: no more than half"),
     ],
 )
-def test_split_that_shards_cannot_give_is_told(tokens: int, held_out: float, told: str) -> None:
-    doubt = numpy_shards.split_doubt(tokens, 2_000, held_out, "val")
+def test_split_that_the_files_cannot_give_is_told(tokens: int, wanted: dict[str, Any], told: str) -> None:
+    values = {"layout": "llmc", "tokens_per_shard": 2_000} | wanted
+    doubt = FORMATS["numpy"].doubt(ExportsConfig.model_validate({"numpy": values}), tokens)
     assert told in doubt
     assert bool(doubt) == bool(told)
 
 
-@given(st.integers(1, 10**6), st.integers(1, 10**5), st.floats(0.001, 0.9))
+@given(st.integers(1, 10**6), st.integers(1, 10**5), st.floats(0.001, 0.5), st.booleans())
 def test_split_that_is_not_doubted_is_near_what_was_asked_and_the_advice_is_right(
-    tokens: int, shard_tokens: int, held_out: float
+    tokens: int, shard_tokens: int, held_out: float, merge_rest: bool
 ) -> None:
-    def actual_share(size: int) -> float:
-        sizes = numpy_shards.shard_sizes(tokens, size)
-        return sum(sizes[: numpy_shards.held_out_shards(len(sizes), held_out)]) / tokens
+    def doubt_of(size: int) -> str:
+        values = {"layout": "llmc", "tokens_per_shard": size, "test_share": held_out, "merge_rest": merge_rest}
+        return FORMATS["numpy"].doubt(ExportsConfig.model_validate({"numpy": values}), tokens)
 
-    doubt = numpy_shards.split_doubt(tokens, shard_tokens, held_out, "test")
-    if not doubt:
-        assert held_out / 2.5 < actual_share(shard_tokens) < held_out * 2.5
-        return
-    advised = int(re.findall(r"to ([\d,]+) or less", doubt)[0].replace(",", ""))
-    if advised > 1 and held_out <= 0.5:
-        assert not numpy_shards.split_doubt(tokens, advised, held_out, "test")
+    sizes = oracle.shard_sizes(tokens, shard_tokens, merge_rest)
+    held = min(max(1, int(held_out * len(sizes) + 0.5)), len(sizes) // 2)
+    near = held_out / 2 <= sum(sizes[:held]) / tokens <= held_out * 2
+    doubt = doubt_of(shard_tokens)
+    assert near == (not doubt)
+    advised = re.findall(r"to ([\d,]+) or less", doubt)
+    if advised and advised != ["1"]:
+        assert not doubt_of(int(advised[0].replace(",", "")))
+
+
+@given(st.integers(0, 10**4), st.integers(1, 10**3), st.booleans())
+def test_shards_are_those_of_a_plain_cut(tokens: int, shard_tokens: int, merge_rest: bool) -> None:
+    bounds = shard_bounds(tokens, shard_tokens, merge_rest=merge_rest)
+    assert [last - first for first, last in pairwise(bounds)] == oracle.shard_sizes(tokens, shard_tokens, merge_rest)

@@ -86,6 +86,17 @@ def jaxformer_shards(documents: Documents, eot: int, shard_tokens: int) -> list[
     return shards + ([shard] if shard else [])
 
 
+def shard_sizes(tokens: int, shard_tokens: int, merge_rest: bool) -> list[int]:
+    """Tokens of each shard of a stream; `merge_rest`: a short last one belongs to the one before."""
+    sizes = []
+    while tokens:
+        sizes.append(min(tokens, shard_tokens))
+        tokens -= sizes[-1]
+    if merge_rest and len(sizes) > 1 and sizes[-1] < shard_tokens:
+        sizes[-2:] = [sum(sizes[-2:])]
+    return sizes
+
+
 def tar_of(members: list[tuple[str, bytes]]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:

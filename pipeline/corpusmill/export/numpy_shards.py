@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ HEADED_BYTES = 1024
 MAGIC = {"llmc": 20240520, "llama3": 20240801, "automodel": 278895051}
 VERSION = {"llmc": 1, "llama3": 7, "automodel": 1}
 DTYPES = (np.dtype("<u2"), np.dtype("<u4"))
+MOST_HELD_OUT = 0.5
 
 
 def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int, keep_empty: bool = False) -> TokenArray:
@@ -82,10 +83,14 @@ def with_eot_before(batch: Batch, eot_id: int, *, vocabulary_size: int, keep_emp
     return frame(batch, framing, dtype=dtype, vocabulary_size=vocabulary_size).tokens
 
 
-def shard_sizes(stream_tokens: int, shard_tokens: int) -> list[int]:
-    """Tokens of each shard of a stream: `shard_tokens`, the remainder in the last one; no shard is empty."""
-    full, rest = divmod(stream_tokens, shard_tokens)
-    return [shard_tokens] * full + [rest] * (rest > 0)
+def shard_bounds(stream_tokens: int, shard_tokens: int, *, merge_rest: bool = False) -> list[int]:
+    """Where the shards of a stream begin, and its end: `shard_tokens` each, the remainder in a last one, or, with
+    `merge_rest`, in the last full one. No shard is empty.
+    """
+    bounds = [*range(0, stream_tokens, shard_tokens), stream_tokens]
+    if merge_rest and stream_tokens % shard_tokens and len(bounds) > 2:
+        del bounds[-2]
+    return bounds
 
 
 def held_out_shards(shards: int, held_out: int | float) -> int:
@@ -106,22 +111,20 @@ def held_out_shards(shards: int, held_out: int | float) -> int:
     return min(held_out, shards // 2)
 
 
-def split_doubt(tokens: int, shard_tokens: int, held_out: int | float, split: str) -> str:
-    """What a held-out split of whole shards would be instead of what was asked, of about so many tokens; "" if it is
-    within a half and twice of that.
+def split_doubt(bounds: Sequence[int], held: int, held_out: int | float, split: str) -> str:
+    """What is wrong with a split of about so many tokens whose first `held` shards, or files, are held out; "" if its
+    share is within a half and twice of what was asked.
     """
-    shards = max(1, -(-tokens // shard_tokens))
-    held = held_out_shards(shards, held_out)
-    about = f"exports.numpy: about {tokens:,} tokens are {shards:,} shard{'s' * (shards > 1)} of {shard_tokens:,}, so"
+    shards, tokens = max(1, len(bounds) - 1), bounds[-1]
+    about = f"exports.numpy: about {tokens:,} tokens are {shards:,} shard{'s' * (shards > 1)}, so {split} gets"
     if isinstance(held_out, int):
-        return "" if held == held_out else f"{about} {split} gets {held:,} of the {held_out:,} test_shards"
-    share = held * shard_tokens / max(1, tokens)
-    if held_out / 2 <= share <= held_out * 2:
+        return "" if held == held_out else f"{about} {held:,} of the {held_out:,} test_shards"
+    share = bounds[held] / max(1, tokens)
+    if held_out <= MOST_HELD_OUT and held_out / 2 <= share <= held_out * 2:
         return ""
-    smaller = max(1, int(tokens * min(held_out, 1 - held_out) / 2))
-    return (
-        f"{about} {split} gets {100 * share:.3g} % of the tokens instead of {100 * held_out:.3g} %: set"
-        f" tokens_per_shard to {smaller:,} or less, or test_shards"
+    advice = f"set tokens_per_shard to {max(1, int(tokens * held_out / 2)):,} or less, or test_shards"
+    return f"{about} {100 * share:.3g} % of the tokens instead of {100 * held_out:.3g} %: " + (
+        advice if held_out <= MOST_HELD_OUT else "no more than half can be held out"
     )
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from corpusmill.direct.reshuffle.folders import TOKEN_SHARD, whole_folder
 from corpusmill.errors import ConfigError, CorruptDataError
-from corpusmill.export.numpy_shards import open_shard, shard_sizes, write_shard
+from corpusmill.export.numpy_shards import open_shard, shard_bounds, write_shard
 from corpusmill.kernels.slices import runs, starts_of
 from corpusmill.shuffle.lines import Shuffled, shuffle_records
 from corpusmill.tokens.token_shard import open_token_shard, write_described_shard
@@ -85,12 +85,12 @@ def reshuffle_npy(
             yield data.view(dtype)
         yield from _blocks(shards, total - tail, total)
 
-    sizes = shard_sizes(total, tokens_per_shard or len(shards[0]))
-    width = max(digits, len(str(len(sizes) - 1)))
+    bounds = shard_bounds(total, tokens_per_shard or len(shards[0]))
+    width = max(digits, len(str(len(bounds) - 2)))
     pieces = _Pieces(stream())
     with whole_folder(output) as inner:
-        for number, size in enumerate(sizes):
-            write_shard(inner / f"{prefix}{number:0{width}d}.npy", pieces.take(size), size, dtype)
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            write_shard(inner / f"{prefix}{number:0{width}d}.npy", pieces.take(last - first), last - first, dtype)
         pieces.finish()
     return Shuffled(records, total * dtype.itemsize)
 

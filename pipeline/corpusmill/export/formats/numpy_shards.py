@@ -41,9 +41,7 @@ class NumpyShards(Format):
         assert wanted is not None
         if wanted.layout == "bin":
             return numpy_shards.raw_bounds(total, wanted.test_share, wanted.split_names())
-        bounds = [*range(0, total, wanted.tokens_per_shard), total]
-        if wanted.merge_rest and total % wanted.tokens_per_shard and len(bounds) > 2:
-            del bounds[-2]
+        bounds = numpy_shards.shard_bounds(total, wanted.tokens_per_shard, merge_rest=wanted.merge_rest)
         names = numpy_shards.shard_names(
             len(bounds) - 1,
             wanted.held_out(),
@@ -80,9 +78,14 @@ class NumpyShards(Format):
     def doubt(self, exports: ExportsConfig, tokens: int) -> str:
         wanted = exports.numpy
         assert wanted is not None
+        held_out, splits = wanted.held_out(), wanted.split_names()
         if wanted.layout == "bin":
-            return ""
-        return numpy_shards.split_doubt(tokens, wanted.tokens_per_shard, wanted.held_out(), wanted.split_names()[0])
+            _, bounds = numpy_shards.raw_bounds(tokens, wanted.test_share, splits)
+            held = len(bounds) - 2
+        else:
+            bounds = numpy_shards.shard_bounds(tokens, wanted.tokens_per_shard, merge_rest=wanted.merge_rest)
+            held = numpy_shards.held_out_shards(len(bounds) - 1, held_out)
+        return numpy_shards.split_doubt(bounds, held, held_out, splits[0])
 
     def stated(self, exports: ExportsConfig, _framing: dict[str, Any]) -> dict[str, Any]:
         assert exports.numpy is not None
