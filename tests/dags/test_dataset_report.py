@@ -26,6 +26,7 @@ from tests.dags.conftest import PASSWORDS, Ask
 from tests.dags.seeded import (
     add_task,
     add_xcom,
+    execute,
     remove_tasks,
     seed_run,
     set_handed_on,
@@ -135,6 +136,28 @@ def test_datasets_page_names_the_newest_build_and_its_figures(ask: Ask, finished
     assert f"{build.total('tokenize', 'tokens'):,}" in exact
     assert f"version {json.loads(_report(built).read_text())['details']['version']}" in said(answer)
     assert "in balance" in said(answer)
+
+
+def test_memory_pool_that_airflow_lacks_is_named_before_any_run_needs_it(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pool, named in (("default_pool", False), ("ram_of_nobody", True)):
+        monkeypatch.setenv("CORPUSMILL_MEMORY_POOL", pool)
+        assert (f"Airflow has no pool {pool}" in said(ask("datasets"))) is named
+
+
+@pytest.mark.parametrize(("file", "named"), [("mended.yaml", True), ("unmended.yaml", False), ("mended_yaml", False)])
+def test_error_in_the_configuration_is_named_on_the_pages_of_that_dataset_alone(
+    ask: Ask, built: Path, client: Any, file: str, named: bool
+) -> None:
+    from airflow.models.errors import ParseImportError
+    from sqlalchemy import delete, insert
+
+    run = seed_run(built, f"in-error-{file}", dag_id="dataset__mended")
+    execute(insert(ParseImportError), {"filename": "refused.py", "stacktrace": f"  file  /dags/datasets/{file}\n"})
+    answer = ask(f"dataset__mended/{run}")
+    assert ("This dataset's configuration has an error" in said(answer)) is named
+    execute(delete(ParseImportError))
 
 
 def test_run_page_asks_nothing_outside_of_this_server(ask: Ask, finished: str) -> None:
@@ -507,6 +530,18 @@ SAYS: dict[str, tuple[dict[str, Any], list[Change], str, str]] = {
         [waits("close", -1)],
         "",
         "This run waits for another one",
+    ),
+    "of which a task waits for a pool that Airflow lacks": (
+        {"until": "tokenize", "state": "running"},
+        [(add_task, task_row("tokenize", 7, None, "scheduled", None, None) | {"pool": "no_such"})],
+        "Airflow has no pool no_such | Admin > Pools",
+        "has no pool default_pool",
+    ),
+    "that is over, whose task waited for such a pool": (
+        {},
+        [(add_task, task_row("tokenize", 7, None, "scheduled", None, None) | {"pool": "no_such"})],
+        "",
+        "Airflow has no pool",
     ),
     # A name that no other test gives a configuration: tests of a process share Airflow's database.
     "of a configuration that was removed": ({"dag_id": "dataset__removed"}, [], "Restore the file", ""),

@@ -59,7 +59,7 @@ class Dataset:
     run: Run | None = None
     refreshes: list[Refresh] = field(default_factory=list)
     unreadable: CorpusmillError | None = None
-    configuration_is_gone: bool = False
+    dag_problem: str = ""  # as records.dag_problem says it
 
     @property
     def newest(self) -> Refresh | None:
@@ -109,9 +109,8 @@ def datasets_of(session: Session, dag_ids: set[str]) -> list[Dataset]:
             dataset.run = run
     for dataset in datasets.values():
         _read_history(dataset, reports)
-        dag_id = records.OF_A_DATASET + dataset.name
-        if dataset.configured is None and dag_id in dag_ids:
-            dataset.configuration_is_gone = not records.find_dag(session, dag_id).is_there
+        if dataset.configured or records.OF_A_DATASET + dataset.name in dag_ids:
+            dataset.dag_problem = records.dag_problem(session, dataset.name)
     order = {(run.dag_id, run.run_id): place for place, run in enumerate(runs)}
     return sorted(
         datasets.values(),

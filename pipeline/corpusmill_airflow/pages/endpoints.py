@@ -16,6 +16,7 @@ from typing import Any
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.models.taskinstance import TaskInstance
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
@@ -79,7 +80,13 @@ async def refused(request: Request, error: Exception) -> Response:
 def datasets_page(request: Request, user: GetUserDep, session: SessionDep) -> HTMLResponse:
     """Every dataset of DAGs that the user may read."""
     readable = records.dags_readable_by(session, user)
-    return _page("datasets.html", base=_base(request), datasets=datasets_of(session, readable), now=datetime.now(UTC))
+    return _page(
+        "datasets.html",
+        base=_base(request),
+        datasets=datasets_of(session, readable),
+        missing_pools=records.missing_pools(session, TaskInstance.dag_id.in_(readable)),
+        now=datetime.now(UTC),
+    )
 
 
 def asset(name: str, user: GetUserDep) -> Response:  # noqa: ARG001

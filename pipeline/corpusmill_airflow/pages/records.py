@@ -1,5 +1,6 @@
 """Reads Airflow's records of runs: their state, their tasks and XComs, and a user's permissions."""
 
+import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,8 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.models.errors import ParseImportError
+from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from sqlalchemy import select
@@ -120,7 +123,7 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
         TaskInstance.end_date,
         TaskInstance.pool,
     )
-    query = select(*columns).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+    query = select(*columns).where(*of_run(run))
     tasks = []
     for task_id, map_index, name, state, tries, started, ended, pool in session.execute(query):
         if state != GONE:
@@ -128,6 +131,11 @@ def tasks_of(session: Session, run: Run) -> list[Task]:
             label = "" if map_index < 0 or name in {None, str(map_index)} else name
             tasks.append(Task(task_id, map_index, label, str(state or "waiting"), tries, started, ended, pool))
     return sorted(tasks, key=_place)
+
+
+def of_run(run: Run) -> tuple[Any, Any]:
+    """A query's conditions for the run's task instances."""
+    return TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id
 
 
 def _place(task: Task) -> tuple[int, int, str, int]:
@@ -228,6 +236,16 @@ def _is_receipt(address: str) -> bool:
     return path.is_absolute() and len(path.parts) >= DEEP
 
 
+def missing_pools(session: Session, *of_tasks: Any) -> list[str]:
+    """The pools that Airflow does not have, of tasks that are ready and so will never start (`of_tasks`: of which
+    tasks), and the memory pool, where this server knows its name. Airflow says it in the scheduler's log alone, and DAG
+    files cannot ask for pools.
+    """
+    ready = select(TaskInstance.pool).where(TaskInstance.state == "scheduled", *of_tasks).distinct()
+    named = {*session.scalars(ready), *filter(None, [os.environ.get("CORPUSMILL_MEMORY_POOL")])}
+    return sorted(named - set(session.scalars(select(Pool.pool))))
+
+
 @dataclass(frozen=True)
 class Dag:
     """Whether a DAG can be triggered."""
@@ -240,6 +258,14 @@ def find_dag(session: Session, dag_id: str) -> Dag:
     """Look up a DAG; one whose file was removed does not exist, even if its runs do."""
     row = session.execute(select(DagModel.is_stale, DagModel.is_paused).where(DagModel.dag_id == dag_id)).first()
     return Dag(False, False) if row is None else Dag(not row[0], bool(row[1]))
+
+
+def dag_problem(session: Session, dataset: str) -> str:
+    """Return "error" if one of Airflow's import errors names the dataset's file, "removed", if it has no DAG, or ""."""
+    of_file = ParseImportError.stacktrace.contains(f"/{dataset}.yaml", autoescape=True)
+    if session.scalar(select(ParseImportError.id).where(of_file).limit(1)):
+        return "error"
+    return "" if find_dag(session, OF_A_DATASET + dataset).is_there else "removed"
 
 
 def dags_readable_by(session: Session, user: BaseUser) -> set[str]:

@@ -98,6 +98,7 @@ def state_of(session: Session, run: records.Run, user: Any) -> dict[str, Any]:
     reasons = records.reasons(session, run)
     waiting = [] if run.is_over else [task for task in tasks if _waits_for_the_dataset(task)]
     failed = [task for task in tasks if task.state == "failed" and (plan or task.task_id != records.PLAN)]
+    of_dataset = run.dag_id.removeprefix(records.OF_A_DATASET)
     retrying = [task for task in of_steps if task.state == "up_for_retry" and not run.is_over]
     return {
         "run": run,
@@ -123,10 +124,11 @@ def state_of(session: Session, run: records.Run, user: Any) -> dict[str, Any]:
         "unchanged": unchanged is not None,
         "reprocessing": _reprocessing(session, user, run, of_steps, parts, planned.config),
         "changes": _changes(run, of_steps, plan, table),
+        "missing_pools": [] if run.is_over else records.missing_pools(session, *records.of_run(run)),
         "asking": None if run.is_over else _asking(tasks),
         "is_estimate": figures is not None,
         "estimate": _estimate_in_words(figures),
-        "configuration_is_gone": _configuration_is_gone(session, run.dag_id),
+        "dag_problem": records.dag_problem(session, of_dataset) if of_dataset != run.dag_id else "",
     }
 
 
@@ -274,7 +276,3 @@ def _estimate_in_words(figures: dict[str, Any] | None) -> str:
         return estimate.render_estimate(estimates.Estimate(**figures)) if figures else ""
     except (TypeError, ValueError, AttributeError, LookupError):
         return ""
-
-
-def _configuration_is_gone(session: Session, dag_id: str) -> bool:
-    return dag_id.startswith(records.OF_A_DATASET) and not records.find_dag(session, dag_id).is_there
