@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -9,9 +10,11 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -141,30 +144,6 @@ def test_part_that_is_cleared_and_killed_does_the_rest_again_when_it_is_retried(
     assert all(build.finished_at(stage, unit) > before for (stage, unit), before in finished.items())
 
 
-def test_part_that_is_killed_at_its_last_shard_repeats_that_one_alone(
-    plan: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_part(plan, "download", WHOLE)
-    *others, last = open_build(plan).units("index")
-    assert len(others) > 1
-    run = RunnableBuild.run
-
-    def killed_at_the_last(build: RunnableBuild, stage: str, unit: str, *, verify: bool = False) -> Path:
-        if (stage, unit) == ("index", last):
-            raise KeyboardInterrupt
-        return run(build, stage, unit, verify=verify)
-
-    monkeypatch.setattr(RunnableBuild, "run", killed_at_the_last)
-    with pytest.raises(KeyboardInterrupt):
-        run_part(plan, "index.read", WHOLE)
-    monkeypatch.setattr(RunnableBuild, "run", run)
-    finished = {unit: open_build(plan).finished_at("index", unit) for unit in others}
-    assert all(finished.values())
-    run_part(plan, "index.read", WHOLE)
-    assert {unit: open_build(plan).finished_at("index", unit) for unit in others} == finished
-    assert open_build(plan).finished_at("index", last) > max(finished.values())
-
-
 def test_run_task_of_a_plan_of_another_version_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corpusmill.builds.plan.__version__", "99.0")
     with raises("run.code_replaced", "corpusmill"):
@@ -261,6 +240,66 @@ def test_run_task_whose_worker_the_kernel_kills_for_memory_names_its_unit_and_pe
     assert len(units) == len(peaks)  # the kernel may have killed both
     assert all(100 << 20 < peak < 1_100_000_000 for peak in peaks)
     assert run("run-task", str(plan), "index.read", "1/1", "--workers", "1", at_once=1).returncode == 0
+
+
+GATE = """
+import os
+from pathlib import Path
+
+def gate(document):
+    if document.text == "the last":
+        Path(os.environ["AT_THE_LAST"]).write_text(str(os.getpid()))
+        while not Path(os.environ["OPEN"]).exists():
+            os.sched_yield()
+    return True
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["the program", "its worker"])
+def test_run_task_with_workers_that_is_killed_at_its_last_shard_leaves_no_process_and_repeats_that_one_alone(
+    tmp_path: Path, killed: str
+) -> None:
+    texts = ["the first", "the second", "the third", "the last"]
+    (tmp_path / "corpus").mkdir()
+    for number, text in enumerate(texts):
+        (tmp_path / f"corpus/{number}.jsonl").write_text(json.dumps({"id": str(number), "text": text}) + "\n")
+    (tmp_path / "own.py").write_text(GATE)
+    source = {"paths": [str(tmp_path / "corpus")], "shard_bytes": 1}
+    values = configuration(tmp_path, source=source, steps=[{"use": "own:gate"}])
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
+    at_the_last, opened = tmp_path / "at_the_last", tmp_path / "opened"
+    variables = {"PYTHONPATH": str(tmp_path), "AT_THE_LAST": str(at_the_last), "OPEN": str(opened)}
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", "corpusmill.cli", *arguments], env=os.environ | variables)
+
+    assert start("plan", str(tmp_path / "tiny.yaml")).wait() == 0
+    (plan,) = tmp_path.glob("work/tiny/plan/*/receipt.json")
+    assert start("run-task", str(plan), "download", "1/1").wait() == 0
+    task = ("run-task", str(plan), "index.read", "1/1", "--workers", "2")
+    program = start(*task)
+    until = time.monotonic() + 60
+    while not (at_the_last.exists() and len(list(tmp_path.glob("work/tiny/filter/*/receipt.json"))) == len(texts) - 1):
+        assert program.poll() is None
+        assert time.monotonic() < until
+        os.sched_yield()
+    processes = psutil.Process(program.pid).children(recursive=True)
+    assert len(processes) >= 2
+    os.kill(program.pid if killed == "the program" else int(at_the_last.read_text()), signal.SIGKILL)
+    assert program.wait() == (-signal.SIGKILL if killed == "the program" else TransientError.exit_code)
+    _, left = psutil.wait_procs(processes, timeout=20)
+    for process in left:
+        process.kill()
+    assert left == []
+
+    finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob("work/tiny/*/*/receipt.json")}
+    opened.touch()
+    assert start(*task).wait() == 0
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    units = open_build(plan).units("filter")
+    assert all(open_build(plan).finished_at("filter", unit) for unit in units)
+    assert len(units) == len(texts)
 
 
 def test_run_task_program_ends_with_the_process_that_started_it(plan: Path) -> None:
