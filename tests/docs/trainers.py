@@ -32,6 +32,24 @@ ROWS = (
         100_277,
         "drops rows longer than its `sequence_len`",
     ),
+    Row(
+        "TRL, packed and padding-free",
+        "{parquet_contexts: {columns: [input_ids, seq_lengths]}}",
+        100_277,
+        "`padding_free=True, packing=False, max_length=None`: documents do not see each other",
+    ),
+    Row(
+        "HF Trainer, packed",
+        "{parquet_contexts: {columns: [input_ids, labels, position_ids]}}",
+        100_277,
+        "its default collator takes rows of one length: filter out a shard's last, shorter one",
+    ),
+    Row(
+        "Megatron-Bridge, packed",
+        "{parquet_contexts: {context_tokens: 2049, columns: [input_ids, loss_mask, seq_start_id], loss_mask: label}}",
+        100_277,
+        "a folder or glob of `*.parquet`",
+    ),
     Row("open_lm (DCLM)", "{webdataset: {context_tokens: 2049}}", 50_277, "`--dataset-manifest`; `seq_len` 2048"),
     Row("Megatron-Energon", "{webdataset: {}}", 100_277, "after `energon prepare`, on a copy"),
     Row(

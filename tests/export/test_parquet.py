@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import VerificationError
-from corpusmill.export import parquet
+from corpusmill.export import parquet, parquet_reading
 from corpusmill.export.framing import Framing
 from tests.oracles import export as oracle
 from tests.raising import raises
@@ -68,9 +69,9 @@ def test_parquet_rows_are_the_documents_whatever_the_batches(tmp_path_factory, d
     metadata = pq.read_metadata(path)
     sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     assert sizes == [group] * (len(docs) // group) + [len(docs) % group] * (len(docs) % group > 0)
-    opened = parquet.open_file(path)
+    opened = parquet_reading.open_file(path)
     assert [opened.row(number).tolist() for number in range(len(opened))] == [[BOS, *doc, EOS] for doc in docs]
-    seen = parquet.verify_documents(path, framing=FRAMING, **settings(loss_mask=mask, rows_per_group=group))
+    seen = parquet_reading.verify_documents(path, framing=FRAMING, **settings(loss_mask=mask, rows_per_group=group))
     assert seen == {"documents": len(docs), "tokens": sum(map(len, docs)), "special_tokens": 2 * len(docs)}
     whole = path.read_bytes()
     assert write(folder, docs, loss_mask=mask, rows_per_group=group).read_bytes() == whole
@@ -93,8 +94,8 @@ def test_parquet_with_any_byte_flipped_is_refused_or_read_as_it_was(tmp_path, bi
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
         try:
-            parquet.verify_documents(path, framing=FRAMING, **settings(columns=("input_ids",)))
-            rows = parquet.open_file(path)
+            parquet_reading.verify_documents(path, framing=FRAMING, **settings(columns=("input_ids",)))
+            rows = parquet_reading.open_file(path)
             read = [{"input_ids": rows.row(number).tolist()} for number in range(len(rows))]
         except VerificationError:
             refused += 1
@@ -130,7 +131,7 @@ def test_parquet_values_that_do_not_follow_from_the_ids_are_named(tmp_path, colu
     path = write(tmp_path, GOLDEN)
     rewritten(path, **{column: values})
     with raises(code):
-        parquet.verify_documents(path, framing=FRAMING, **settings())
+        parquet_reading.verify_documents(path, framing=FRAMING, **settings())
 
 
 @pytest.mark.parametrize(
@@ -144,14 +145,130 @@ def test_parquet_values_that_do_not_follow_from_the_ids_are_named(tmp_path, colu
 def test_parquet_of_other_settings_is_refused(tmp_path, changes, code):
     path = write(tmp_path, GOLDEN)
     with raises(code):
-        parquet.verify_documents(path, framing=FRAMING, **settings(**changes))
+        parquet_reading.verify_documents(path, framing=FRAMING, **settings(**changes))
 
 
 def test_parquet_of_other_columns_is_no_file_of_ids(tmp_path):
     path = tmp_path / "train.parquet"
     pq.write_table(pa.table({"text": ["a"]}), path)
     with raises("rows.not_readable"):
-        parquet.open_file(path)
+        parquet_reading.open_file(path)
     pq.write_table(pa.table({"input_ids": [[1.5]]}), path)
     with raises("rows.column_type"):
-        parquet.open_file(path)
+        parquet_reading.open_file(path)
+
+
+CONTEXTS = [[[1, 2, EOS], [3]], [[4, 5]], [[6], [7], [8, EOS]]]
+"""Of each context the ids of each of its pieces."""
+contexts = st.lists(
+    st.lists(st.lists(st.integers(0, 50_000), min_size=1, max_size=4), min_size=1, max_size=4), max_size=9
+)
+
+
+def batch_of(rows: list[list[list[int]]], dtype: str = "u2") -> parquet.Rows:
+    pieces = [piece for row in rows for piece in row]
+    ids = np.array([token for piece in pieces for token in piece], dtype)
+    sizes = [[sum(map(len, row)) for row in rows], list(map(len, pieces)), list(map(len, rows))]
+    return parquet.Rows(ids, *(np.array(size, np.int64) for size in sizes))
+
+
+def write_rows(folder: Path, rows: list[list[list[int]]], at: tuple[int, ...] = (), **changes: Any) -> Path:
+    path = folder / "train.parquet"
+    bounds = [0, *at, len(rows)]
+    batches = [batch_of(rows[first:last]) for first, last in itertools.pairwise(bounds)]
+    parquet.write_contexts(path, batches, **settings(**changes))
+    return path
+
+
+def verify_rows(path: Path, **changes: Any) -> dict[str, int]:
+    return parquet_reading.verify_contexts(path, **{"context_tokens": 16, **settings(**changes)})
+
+
+def context_row(pieces: list[list[int]], mask: str) -> dict[str, list[int]]:
+    """A row by its definition."""
+    ids = [token for piece in pieces for token in piece]
+    places = [place for piece in pieces for place in range(len(piece))]
+    return {
+        "input_ids": ids,
+        "labels": ids,
+        "attention_mask": [1] * len(ids),
+        "loss_mask": [int(place > 0 or mask == "label") for place in places],
+        "position_ids": places,
+        "seq_lengths": [len(piece) for piece in pieces],
+        "seq_start_id": [place for place, inner in enumerate(places) if inner == 0],
+    }
+
+
+@given(
+    rows=contexts,
+    mask=st.sampled_from(["token", "label"]),
+    group=st.integers(1, 5),
+    columns=st.sets(st.sampled_from(EVERY[1:])),
+    random=st.randoms(use_true_random=False),
+)
+def test_parquet_rows_are_the_contexts_whatever_the_batches_and_columns(
+    tmp_path_factory, rows, mask, group, columns, random
+):
+    folder = tmp_path_factory.mktemp("parquet")
+    wanted = ("input_ids", *sorted(columns))
+    changes = {"loss_mask": mask, "rows_per_group": group, "columns": wanted}
+    bounds = tuple(sorted(random.choices(range(len(rows) + 1), k=2)))
+    path = write_rows(folder, rows, bounds, **changes)
+    if not rows:
+        assert list(folder.iterdir()) == []
+        return
+    expected = [context_row(row, mask) for row in rows]
+    assert pq.read_table(path).to_pylist() == [{name: row[name] for name in wanted} for row in expected]
+    ids = [row["input_ids"] for row in expected]
+    assert verify_rows(path, **changes) == {"records": len(rows), "tokens": sum(map(len, ids))}
+    opened = parquet_reading.open_file(path)
+    assert [opened.row(number).tolist() for number in range(len(opened))] == ids
+    whole = path.read_bytes()
+    assert write_rows(folder, rows, **changes).read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "code"),
+    [
+        ("input_ids", [[1, 2, EOS, 60_000], [4, 5], [6, 7, 8, EOS]], "export.id_not_in_vocabulary"),
+        ("input_ids", [[1, 2, EOS, 3], [], [6, 7, 8, EOS]], "rows.row_too_short"),
+        ("input_ids", [[1] * 17, [4, 5], [6, 7, 8, EOS]], "rows.row_too_long"),
+        ("seq_lengths", [[3, 2], [2], [1, 1, 2]], "rows.column_differs"),
+        ("seq_lengths", [[4, 0], [2], [1, 1, 2]], "rows.column_differs"),
+        ("seq_lengths", [[3, 1], [2], [1, 1, 2, -1, 1]], "rows.column_differs"),
+        ("seq_lengths", [[3], [1, 2], [1, 1, 2]], "rows.column_differs"),
+        ("seq_lengths", [[2, 2], [2], [1, 1, 2]], "rows.column_differs"),
+        ("seq_start_id", [[0, 2], [0], [0, 1, 2]], "rows.column_differs"),
+        ("position_ids", [[0, 1, 2, 3], [0, 1], [0, 0, 0, 1]], "rows.column_differs"),
+        ("labels", [[0], None, [0]], "rows.null"),
+    ],
+)
+def test_parquet_columns_of_contexts_that_contradict_each_other_are_named(tmp_path, column, values, code):
+    path = write_rows(tmp_path, CONTEXTS)
+    assert verify_rows(path) == {"records": 3, "tokens": 10}
+    rewritten(path, **{column: values})
+    with raises(code):
+        verify_rows(path)
+
+
+@pytest.mark.parametrize("column", ["seq_start_id", "position_ids", "loss_mask"])
+def test_parquet_pieces_of_contexts_that_fill_no_row_are_named_whichever_column_states_them(tmp_path, column):
+    path = write_rows(tmp_path, CONTEXTS, columns=("input_ids", column))
+    for wrong in (5, -1):
+        rewritten(path, **{column: [[1, wrong, 1, 1], [1, 1], [1, 1, 1, 1]]})
+        with raises("rows.column_differs"):
+            verify_rows(path, columns=("input_ids", column))
+
+
+def test_parquet_contexts_whose_pieces_or_ids_do_not_fit_are_not_written(tmp_path):
+    right = batch_of(CONTEXTS)
+    for wrong in (
+        right._replace(pieces=right.pieces[:-1]),
+        right._replace(pieces=right.pieces + 1),
+        right._replace(counts=right.counts[::-1].copy()),
+    ):
+        with raises("rows.pieces_do_not_fill"):
+            parquet.write_contexts(tmp_path / "a.parquet", [right, wrong], **settings())
+    with raises("export.id_outside_vocabulary"):
+        parquet.write_contexts(tmp_path / "a.parquet", [right], **settings(vocabulary_size=9))
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import groupby
 
 
 def stream_of(documents: list[list[int]], eot: int) -> list[int]:
@@ -25,9 +26,25 @@ def contexts_of(documents: list[list[int]], context_tokens: int, eot: int, pad: 
 
 def packed(documents: list[list[int]], length: int, options: dict, eot: int, bos: int, pad: int) -> list[list[int]]:
     """The contexts of one stream under packing options, written out slot by slot."""
+    contexts = contexts_of_rows(framed(documents, options, eot, bos), length, options)
+    return [context + [pad] * (length - len(context)) for context in contexts]
+
+
+def packed_pieces(documents: list[list[int]], length: int, options: dict) -> list[list[int]]:
+    """Of each of these contexts the slots of each document in it: every slot is the number of its document."""
+    rows = [[number] * len(row) for number, row in enumerate(framed(documents, options, 0, 0))]
+    return [[len(list(run)) for _, run in groupby(context)] for context in contexts_of_rows(rows, length, options)]
+
+
+def framed(documents: list[list[int]], options: dict, eot: int, bos: int) -> list[list[int]]:
+    """Every document that is packed, with its special tokens."""
     before = [eot] * (options["eot"] != "after") + [bos] * options["bos"]
     behind = [eot] * (options["eot"] != "before")
-    rows = [[*before, *row, *behind] for row in documents if row or options["empty_documents"] == "keep"]
+    return [[*before, *row, *behind] for row in documents if row or options["empty_documents"] == "keep"]
+
+
+def contexts_of_rows(rows: list[list[int]], length: int, options: dict) -> list[list[int]]:
+    """The contexts of framed documents, without padding."""
     stream = [slot for row in rows for slot in row]
     contexts = []
     if options["fit"] == "best_fit":
@@ -54,7 +71,7 @@ def packed(documents: list[list[int]], length: int, options: dict, eot: int, bos
         while start < len(stream) - (overlap if contexts else 0):
             contexts.append(stream[start : start + length])
             start += length - overlap
-    return [context + [pad] * (length - len(context)) for context in contexts]
+    return contexts
 
 
 def runs_of(sizes: list[int], budget: int) -> list[list[int]]:

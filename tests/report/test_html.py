@@ -278,6 +278,13 @@ def test_training_flags_olmo_state_the_width_that_the_loader_would_guess() -> No
     assert "NumpyDatasetDType.uint32" in made.text
 
 
+@pytest.mark.parametrize("name", ["parquet_documents", "parquet_contexts"])
+def test_training_flags_of_parquet_are_a_line_of_datasets_and_who_reads_everything(name: str) -> None:
+    made = flags(exports=(files(name, f"{name}/train-00000.parquet"),))[name]
+    assert made.text == f'datasets.load_dataset("parquet", data_dir="{WHERE}/{name}", split="train")'
+    assert "Any number of ranks reads everything" in made.note
+
+
 def test_training_flags_before_the_upload_promise_no_path() -> None:
     assert training_flags(examples.planned()) == ()
     assert flags(destinations=()) == {}

@@ -29,6 +29,12 @@ EXPORTS: dict[str, Any] = {
     "nanoset": {"file_bytes": "40KiB", "loss": True},
     "olmo": {"offsets": True},
     "parquet_documents": {"file_bytes": "40KiB", "rows_per_group": 4, "columns": ["input_ids", "position_ids"]},
+    "parquet_contexts": {
+        "context_tokens": 128,
+        "file_bytes": "40KiB",
+        "rows_per_group": 16,
+        "columns": ["input_ids", "seq_lengths"],
+    },
 }
 
 

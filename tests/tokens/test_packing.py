@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.inspect.lineage.shards import context_stretches
-from corpusmill.tokens.records import Packing, context_records, plan_contexts
+from corpusmill.shuffle.carried import piece_records
+from corpusmill.tokens.records import Packing, RecordsContent, context_records, plan_contexts
 from corpusmill.tokens.token_shard import TokenShard
-from tests.oracles.tokens import packed
+from tests.oracles.content import records as content_of
+from tests.oracles.tokens import contexts_of_rows, framed, packed, packed_pieces
 from tests.raising import raises
 
 EOT, BOS, PAD = 97, 98, 99
@@ -48,6 +50,39 @@ def test_contexts_any_documents_and_options_equal_the_oracle(files, length: int,
     assert len(shard.tokens) + records.special_tokens + records.pad_tokens + records.repeated_tokens == len(slots)
     if not options["overlap_tokens"]:
         assert records.special_tokens == slots.count(EOT) + slots.count(BOS)
+
+
+@given(
+    st.lists(DOCUMENTS, min_size=1, max_size=4),
+    st.integers(2, 17),
+    OPTIONS.filter(lambda options: options["tail"] == "pad"),
+    st.sampled_from(["shard", "file"]),
+    st.randoms(use_true_random=False),
+)
+def test_unpadded_contexts_and_their_pieces_equal_the_oracle(files, length: int, options: dict, stream: str, random):
+    """In any order and in batches, as scatter copies them; the contents add up to those of the documents."""
+    shard, packing = shard_of(files), Packing(stream=stream, **options)
+    streams = files if stream == "file" else [[document for file in files for document in file]]
+    whole = [context for of in streams for context in contexts_of_rows(framed(of, options, EOT, BOS), length, options)]
+    pieces = [context for of in streams for context in packed_pieces(of, length, options)]
+    for records, expected in (
+        (context_records(shard, length, packing, padded=False), whole),
+        (piece_records(shard, length, packing), pieces),
+    ):
+        assert records.lengths.tolist() == list(map(len, expected))
+        order = random.sample(range(len(expected)), len(expected))
+        content, half = RecordsContent(), len(order) // 2
+        for part in (order[:half], order[half:]):
+            chosen = np.array(part, np.int64)
+            copied = records.copy(chosen)
+            assert copied.tolist() == [slot for number in part for slot in expected[number]]
+            content += records.content(chosen, copied, 3)
+        assert content.records == content_of((3, number, row) for number, row in enumerate(expected))
+        assert content.document_tokens + content.special_tokens == sum(map(len, whole))
+        if expected is whole:
+            documents = content_of((3, n, row) for n, row in enumerate(row for file in files for row in file))
+            assert content.documents - records.repeated_content(3) == documents
+            assert records.pad_tokens == 0
 
 
 @given(DOCUMENTS, st.integers(2, 17), OPTIONS)

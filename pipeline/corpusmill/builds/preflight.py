@@ -98,7 +98,7 @@ def ready_tokenizer(config: DatasetConfig) -> Tokenizer:
     tokenizer = configured_tokenizer(config)
     exports = config.exports
     bos_settings = {
-        "packing.bos": config.packing.bos and exports.webdataset is not None,
+        "packing.bos": config.packing.bos and bool(exports.context_tokens()),
         "framing.bos": config.framing.bos and any(FORMATS[name].framed for name in exports.formats()),
     }
     if any(bos_settings.values()) and tokenizer.bos_id is None:

@@ -23,7 +23,7 @@ from corpusmill.engine.stage import kind_of
 from corpusmill.errors import ConfigError
 from corpusmill.export.stages.layout import unit_formats
 from corpusmill.report.figures import bytes_text
-from corpusmill.shuffle.stages.scatter import KINDS
+from corpusmill.shuffle.stages.scatter import KINDS, kinds_of
 from corpusmill.storage import is_local
 
 Moments = list[tuple[int, int]]
@@ -34,6 +34,7 @@ Moments = list[tuple[int, int]]
 TEXT, TOKENS, RECORDS = 1.0, 0.85, 0.85
 ANCHORS, EXCHANGED = 35, 85
 KEYS = 0.17  # 16 bytes for each of 19 keys of a document of 1,800 bytes
+RECORDS_OF = {"pieces": 0.02}  # kinds of record that are not the tokens: their share of those
 EXPORTS = {**dict.fromkeys(FORMATS, TOKENS), "webdataset": 0.36}
 TOKENS_OF_A_BYTE = TOKENS / 4
 DELIVERED = {"export", "writeback", "manifest"}
@@ -129,7 +130,7 @@ def usually_held(
     anchors, exchanged = _of_anchors(config)
     changes_text = config.decontamination is not None and config.decontamination.changes_text()
     near = config.near_duplicates
-    kinds = sorted({KINDS[name] for name in formats}, reverse=True)  # in the order of shuffle/stages/scatter.py
+    kinds = kinds_of(config.exports)
     records = RECORDS * (config.shuffle.order == "random")
     linked = {name for together in unit_formats(config.exports).values() for name in together[1:]}
     shares = [
@@ -142,8 +143,8 @@ def usually_held(
         Held("context", 0.0, exchanged),
         Held("refine", TEXT if config.steps_before("writeback") or config.drops_emptied else 0.0),
         Held("tokenize", TOKENS),
-        *(Held("scatter", 0.0, shown * records, kind) for kind in kinds),
-        *(Held("gather", 0.0, shown * records, kind, kind) for kind in kinds),
+        *(Held("scatter", 0.0, shown * records * RECORDS_OF.get(kind, 1), kind) for kind in kinds),
+        *(Held("gather", 0.0, shown * records * RECORDS_OF.get(kind, 1), kind, kind) for kind in kinds),
         *(Held("export", 0.0, shown * EXPORTS[name] * (name not in linked), name, KINDS[name]) for name in formats),
     ]
     return [

@@ -55,7 +55,7 @@ with lazily:
     from corpusmill.upload.stages import report, retention
 
 
-FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents"
+FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents, parquet_contexts"
 Reader = Literal["llm.c", "megatron", "nanotron", "olmo-core", "trainer"]
 TextField = Annotated[str | None, typer.Option(help="The key of the text; default: detected.")]
 Exports = Annotated[

@@ -231,6 +231,11 @@ class DatasetConfig(Section):
                 "config.empty_documents_boundary: framing.empty_documents: only megatron can hold a document without"
                 " tokens as a boundary"
             )
+        if self.exports.parquet_contexts and self.packing.tail == "always_pad":
+            raise InvalidValueError(
+                "config.always_pad_of_rows: packing.tail: always_pad pads contexts, and rows of parquet_contexts are"
+                " never padded; set tail: pad"
+            )
         if self.exports.olmo and not self.framing.eod:
             raise InvalidValueError(
                 "config.olmo_without_eod: framing.eod: readers of olmo find documents by the EOD at their ends"

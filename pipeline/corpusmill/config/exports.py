@@ -28,9 +28,12 @@ class ShuffleConfig(Section):
 
 
 class FormatSection(Section):
-    """A format's settings. `holds`: the records in its files; `readers` and `files`, for people."""
+    """A format's settings. `holds`: the records in its files, `beside`: those that are shuffled beside them
+    (shuffle/stages/scatter.py); `readers` and `files`, for people.
+    """
 
-    holds: ClassVar[Literal["documents", "contexts"]] = "documents"
+    holds: ClassVar[Literal["documents", "contexts", "unpadded"]] = "documents"
+    beside: ClassVar[Literal["", "pieces"]] = ""
     readers: ClassVar[str]
     files: ClassVar[str]
 
@@ -158,13 +161,10 @@ class OlmoConfig(FormatSection):
 Column = Literal["input_ids", "labels", "attention_mask", "loss_mask", "position_ids", "seq_lengths", "seq_start_id"]
 
 
-class ParquetDocumentsConfig(FormatSection):
-    """Ids in parquet, a document a row (Trainer, TRL, Axolotl, SkyRL, MaxText). `loss_mask` marks the token (SkyRL), or
-    the position that predicts it (Megatron-Bridge).
-    """
+class ParquetIdsConfig(FormatSection):
+    """Ids in parquet. `loss_mask` marks the token (SkyRL), or the position that predicts it (Megatron-Bridge)."""
 
     readers = "Trainer, TRL, Axolotl and SkyRL"
-    files = "ids in parquet, for Trainer, TRL, Axolotl"
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ("input_ids",)
     loss_mask: Literal["token", "label"] = "token"
@@ -172,10 +172,30 @@ class ParquetDocumentsConfig(FormatSection):
     rows_per_group: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 1024
 
     @model_validator(mode="after")
-    def _columns_have_ids_and_are_unique(self) -> ParquetDocumentsConfig:
+    def _columns_have_ids_and_are_unique(self) -> ParquetIdsConfig:
         if self.columns[0] != "input_ids" or len(set(self.columns)) < len(self.columns):
             raise InvalidValueError("config.parquet_columns: columns begin with input_ids, and name none twice")
         return self
+
+    def rows(self) -> dict[str, Any]:
+        """What its writer and its reader take."""
+        return self.model_dump(mode="json", include={"columns", "loss_mask", "rows_per_group"})
+
+
+class ParquetDocumentsConfig(ParquetIdsConfig):
+    """Ids in parquet, a document a row (Trainer, TRL, Axolotl, SkyRL, MaxText)."""
+
+    files = "ids in parquet, for Trainer, TRL, Axolotl"
+
+
+class ParquetContextsConfig(ParquetIdsConfig):
+    """Ids in parquet, a packed context a row, never padded (Trainer, TRL, Megatron-Bridge)."""
+
+    holds = "unpadded"
+    beside = "pieces"
+    files = "contexts in parquet, for Trainer, TRL"
+
+    context_tokens: Annotated[int, Field(ge=2, le=LARGEST_COUNT, strict=True)] = 2048
 
 
 SECTIONS: dict[str, type[FormatSection]] = {
@@ -185,6 +205,7 @@ SECTIONS: dict[str, type[FormatSection]] = {
     "nanoset": NanosetConfig,
     "olmo": OlmoConfig,
     "parquet_documents": ParquetDocumentsConfig,
+    "parquet_contexts": ParquetContextsConfig,
 }
 FORMATS = tuple(SECTIONS)
 
@@ -199,6 +220,7 @@ class ExportsConfig(Section):
     # Left out of dumps where they are not asked for: fingerprints of datasets from before these formats stay.
     olmo: Annotated[OlmoConfig | None, Field(exclude_if=lambda value: value is None)] = None
     parquet_documents: Annotated[ParquetDocumentsConfig | None, Field(exclude_if=lambda value: value is None)] = None
+    parquet_contexts: Annotated[ParquetContextsConfig | None, Field(exclude_if=lambda value: value is None)] = None
     sample_documents: Count | None = None
 
     @model_validator(mode="before")
@@ -225,6 +247,11 @@ class ExportsConfig(Section):
     def formats(self) -> list[str]:
         """The names of the formats that are on, in a fixed order."""
         return [name for name in FORMATS if getattr(self, name) is not None]
+
+    def context_tokens(self) -> dict[str, int]:
+        """Tokens of a context, by the kind of record that holds contexts."""
+        wanted = (self.webdataset, self.parquet_contexts)
+        return {section.holds: section.context_tokens for section in wanted if section is not None}
 
 
 class DestinationConfig(Section):

@@ -323,7 +323,10 @@ def _code(kind: str, first: str, content: dict[str, Any]) -> str:
     return {
         "megatron": f'megatron.core.datasets.indexed_dataset.IndexedDataset("{first.removesuffix(".bin")}")',
         "nanoset": f'datatrove.utils.dataset.DatatroveFolderDataset("nanoset", seq_len=2048, token_size={width})',
-        "parquet_documents": 'datasets.load_dataset("parquet", data_files="parquet_documents/*.parquet")',
+        **{
+            name: f'datasets.load_dataset("parquet", data_files="{name}/*.parquet")'
+            for name in ("parquet_documents", "parquet_contexts")
+        },
         "olmo": 'olmo_core.data.NumpyFSLDatasetConfig.glob("olmo/*.npy", sequence_length=2048, tokenizer=..., '
         f'dtype="uint{8 * width}")',
         "numpy": f'numpy.load("{first}", mmap_mode="r")'

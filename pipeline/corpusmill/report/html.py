@@ -110,6 +110,7 @@ def training_flags(summary: BuildSummary) -> tuple[TrainingFlags, ...]:
         return ()
     where = summary.destinations[0].where
     makers = {"megatron": _megatron, "nanoset": _nanotron, "webdataset": _open_lm, "numpy": _numpy, "olmo": _olmo}
+    makers |= dict.fromkeys(("parquet_documents", "parquet_contexts"), _datasets)
     return tuple(makers[export.format](summary, export, where) for export in summary.exports if export.format in makers)
 
 
@@ -157,6 +158,15 @@ def _olmo(summary: BuildSummary, export: ExportSummary, where: str) -> TrainingF
     text = f'NumpyFSLDatasetConfig.glob("{where}/olmo/*.npy", sequence_length=LENGTH, tokenizer=TOKENIZER{width})'
     rest = "Any number of ranks reads all but the tokens behind each file's last whole sequence."
     return TrainingFlags("OLMo-core", export.format, text, f"{_vocabulary(summary)} {_sizes(export)} {rest}")
+
+
+def _datasets(summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:
+    text = f'datasets.load_dataset("parquet", data_dir="{where}/{export.format}", split="train")'
+    note = (
+        f"{_vocabulary(summary)} {_sizes(export)} Any number of ranks reads everything; streaming, each rank has files"
+    )
+    note += " of its own only where their number divides by the ranks."
+    return TrainingFlags("datasets, for Trainer and TRL", export.format, text, note)
 
 
 def _numpy(summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:

@@ -109,7 +109,7 @@ def scatter_records(
         for first, last in runs(np.cumsum(records.lengths, dtype=np.uint64), BATCH_TOKENS):
             chosen = first + np.argsort(placed[first:last], kind="stable")
             tokens = records.copy(chosen)
-            release_pages(records.shard.tokens)
+            release_pages(records.source)
             filled = np.bincount(placed[chosen], weights=records.lengths[chosen], minlength=cells).astype(np.int64)
             start = 0
             for cell in np.flatnonzero(filled).tolist():
@@ -119,7 +119,7 @@ def scatter_records(
             free += filled
             content += records.content(chosen, tokens, shard)
             advance.note_done(len(tokens))
-    (folder / "scatter.json").write_text(json.dumps({"dtype": records.shard.tokens.dtype.name}) + "\n")
+    (folder / "scatter.json").write_text(json.dumps({"dtype": records.source.dtype.name}) + "\n")
     return Scattered(
         int(bounds[-1]), int(token_ends[-1]), content, np.diff(bounds).tolist(), np.diff(token_ends).tolist()
     )

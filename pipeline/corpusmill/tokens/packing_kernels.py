@@ -66,10 +66,10 @@ def fill_contexts(
     behind: Any,
     pad: Any,
     chosen: Any,
-    context_tokens: Any,
+    least: Any,
     out: Any,
 ) -> None:
-    """Write the chosen contexts back to back into `out`.
+    """Write the chosen contexts back to back into `out`, each with padding up to `least` slots.
 
     starts[d]: position in `tokens` of document d; ends: the documents' cumulative lengths; plan: bounds, documents,
     firsts, sizes of a ContextPlan; before, behind: ids around a document's tokens.
@@ -77,7 +77,7 @@ def fill_contexts(
     bounds, documents, firsts, sizes = plan
     written = 0
     for context in chosen:
-        stop = written + context_tokens
+        stop = written + least
         for piece in range(bounds[context], bounds[context + 1]):
             document = documents[piece]
             start = np.int64(starts[document])
@@ -93,5 +93,6 @@ def fill_contexts(
             for slot in range(max(low - len(before) - length, 0), high - len(before) - length):
                 out[written] = behind[slot]
                 written += 1
-        out[written:stop] = pad
-        written = stop
+        if written < stop:
+            out[written:stop] = pad
+            written = stop

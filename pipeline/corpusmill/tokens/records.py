@@ -22,7 +22,7 @@ Price: 24 bytes per piece, at most one piece per document and context; best fit 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -73,6 +73,7 @@ class ContextPlan:
     documents  int64 (pieces,): ordinal in the shard
     firsts     int64 (pieces,): first slot of the document
     sizes      int64 (pieces,): number of slots
+    padded     whether its contexts have padding, or end where their pieces do
     """
 
     context_tokens: int
@@ -83,6 +84,7 @@ class ContextPlan:
     special_tokens: int
     repeated_tokens: int
     pad_tokens: int
+    padded: bool = True
 
     @property
     def contexts(self) -> int:
@@ -98,8 +100,15 @@ class ContextPlan:
         counts = self.bounds[contexts + 1] - self.bounds[contexts]
         pieces = np.repeat(self.bounds[contexts] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
         before = np.repeat(self._slots_before[self.bounds[contexts]], counts)
-        rows = np.repeat(np.arange(len(contexts)) * self.context_tokens, counts)
+        slots = self.slots_of(contexts)
+        rows = np.repeat(np.cumsum(slots) - slots, counts)
         return pieces, (rows + self._slots_before[pieces] - before).astype(np.uint64)
+
+    def slots_of(self, contexts: Indices) -> Indices:
+        """int64: slots of some contexts, with the padding if they are padded."""
+        if self.padded:
+            return np.full(len(contexts), self.context_tokens, np.int64)
+        return self._slots_before[self.bounds[contexts + 1]] - self._slots_before[self.bounds[contexts]]
 
     def tokens_of(
         self, pieces: Indices, ends: NDArray[np.uint64], before: int, slots: Indices | None = None
@@ -127,7 +136,7 @@ class ContextPlan:
     def padding_of(self, contexts: Indices) -> Indices:
         """int64: positions of the padding in contexts that are back to back."""
         filled = self._slots_before[self.bounds[contexts + 1]] - self._slots_before[self.bounds[contexts]]
-        pads = self.context_tokens - filled
+        pads = self.slots_of(contexts) - filled
         rows = np.repeat(np.arange(len(contexts)) * self.context_tokens + filled, pads)
         padding: Indices = rows + np.arange(len(rows)) - np.repeat(np.cumsum(pads) - pads, pads)
         return padding
@@ -282,6 +291,11 @@ class Records:
     plan: ContextPlan | None = None  # None: records are whole documents
 
     @property
+    def source(self) -> NDArray[Any]:
+        """What `copy` copies from, in the dtype of its copies."""
+        return self.shard.tokens
+
+    @property
     def special_tokens(self) -> int:
         """EOT and BOS in all records."""
         return self.plan.special_tokens if self.plan else 0
@@ -299,7 +313,7 @@ class Records:
     def copy(self, chosen: NDArray[np.int64]) -> NDArray[Any]:
         """The tokens of some records, back to back, in the order of `chosen` (positions in `ordinals`)."""
         lengths = self.lengths[chosen]
-        copied = np.empty(int(lengths.sum()), self.shard.tokens.dtype)
+        copied = np.empty(int(lengths.sum()), self.source.dtype)
         tokens, starts = np.asarray(self.shard.tokens), self.shard.starts
         if self.plan is None:
             starts = starts[self.ordinals[chosen]]
@@ -311,9 +325,8 @@ class Records:
             contexts = self.ordinals[chosen].astype(np.int64)
             pad = self.shard.special_id(PADDING)
             ends = np.asarray(self.shard.ends)
-            packing_kernels.fill_contexts(
-                tokens, starts, ends, arrays, before, behind, pad, contexts, plan.context_tokens, copied
-            )
+            least = plan.context_tokens if plan.padded else 0
+            packing_kernels.fill_contexts(tokens, starts, ends, arrays, before, behind, pad, contexts, least, copied)
         return copied
 
     def content(self, chosen: NDArray[np.int64], copied: NDArray[Any], shard: int) -> RecordsContent:
@@ -365,12 +378,16 @@ def document_records(shard: TokenShard, *, keep_empty: bool = False) -> Records:
     return Records(shard, ordinals, lengths[ordinals])
 
 
-def context_records(shard: TokenShard, context_tokens: int, packing: Packing | None = None) -> Records:
-    """The shard's documents packed into contexts."""
+def context_records(
+    shard: TokenShard, context_tokens: int, packing: Packing | None = None, *, padded: bool = True
+) -> Records:
+    """The shard's documents packed into contexts, which without padding have at most `context_tokens`."""
     packing = packing or Packing()
     plan = plan_contexts(np.asarray(shard.ends), context_tokens, packing, shard.source_ends)
-    lengths = np.full(plan.contexts, context_tokens, np.uint64)
-    return Records(shard, np.arange(plan.contexts, dtype=np.uint64), lengths, packing, plan)
+    if not padded:
+        plan = replace(plan, padded=False, pad_tokens=0)
+    contexts = np.arange(plan.contexts)
+    return Records(shard, contexts.astype(np.uint64), plan.slots_of(contexts).astype(np.uint64), packing, plan)
 
 
 def _lengths(ends: NDArray[np.uint64]) -> NDArray[np.uint64]:

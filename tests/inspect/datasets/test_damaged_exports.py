@@ -40,6 +40,14 @@ EXPORTS: dict[str, dict[str, Any]] = {
             "columns": ["input_ids", "labels", "loss_mask", "seq_lengths"],
         }
     },
+    "parquet_contexts": {
+        "parquet_contexts": {
+            "context_tokens": 64,
+            "file_bytes": "20KB",
+            "rows_per_group": 10,
+            "columns": ["input_ids", "labels", "loss_mask", "seq_lengths"],
+        }
+    },
     "nanoset": {"nanoset": {"file_bytes": "16KiB", "loss": True}},
 }
 """A format's layout -> the section `exports` that writes several small files of it."""

@@ -10,9 +10,18 @@ from corpusmill.export.formats.base import Format
 from corpusmill.export.formats.documents import Megatron, Nanoset
 from corpusmill.export.formats.numpy_shards import NumpyShards
 from corpusmill.export.formats.olmo import Olmo
-from corpusmill.export.formats.parquet import ParquetDocuments
+from corpusmill.export.formats.parquet import ParquetContexts, ParquetDocuments
 from corpusmill.export.formats.webdataset import WebDataset
 
 FORMATS: dict[str, Format] = {
-    form.name: form for form in (WebDataset(), NumpyShards(), Megatron(), Nanoset(), Olmo(), ParquetDocuments())
+    form.name: form
+    for form in (
+        WebDataset(),
+        NumpyShards(),
+        Megatron(),
+        Nanoset(),
+        Olmo(),
+        ParquetDocuments(),
+        ParquetContexts(),
+    )
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -29,6 +29,7 @@ from corpusmill.errors import TokenizerError
 from corpusmill.kernels import advance
 from corpusmill.kernels.content import NOTHING, ContentSum
 from corpusmill.lazy import lazily
+from corpusmill.shuffle.stages.scatter import split_unit
 from corpusmill.tokens.stages.tokenize import Vocabulary
 
 with lazily:
@@ -49,8 +50,13 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 1 << 19
 
-Cells = dict[int, Input]
-"""The gathered cells that a unit reads, by number."""
+
+class Cells(dict[int, Input]):
+    """The gathered cells that a unit reads, by number; `beside`: those of the kind of record beside its own."""
+
+    def __init__(self, cells: Iterable[Input], beside: Iterable[Input] = ()) -> None:
+        super().__init__({split_unit(step.unit)[1]: step for step in cells})
+        self.beside = {split_unit(step.unit)[1]: step for step in beside}
 
 
 class CellSlice(NamedTuple):

@@ -1,4 +1,6 @@
-"""Ids in parquet: `parquet_documents/train-00000.parquet` (export/parquet.py has the columns)."""
+"""Ids in parquet: `parquet_documents/train-00000.parquet` and `parquet_contexts/train-00000.parquet` (export/parquet.py
+has the columns).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.export.formats.base import Cells, Output, Readable, Settings, Wanted, framing_of
+from corpusmill.errors import BalanceError
+from corpusmill.export.formats.base import BATCH_TOKENS, Cells, Format, Output, Readable, Settings, Wanted, framing_of
 from corpusmill.export.formats.documents import DocumentFormat, bare_documents, beside, counted, document_batches
+from corpusmill.kernels import advance
 from corpusmill.lazy import lazily
 
 with lazily:
     import numpy as np
     import pyarrow.parquet as pq
 
-    from corpusmill.export import parquet
+    from corpusmill.export import parquet, parquet_reading
+    from corpusmill.kernels import slices
+    from corpusmill.tokens import token_shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,12 +31,12 @@ if TYPE_CHECKING:
     from corpusmill.tokens.stages.tokenize import Vocabulary
 
 ID_BYTES = 4
+ROWS_READ = 1024
 
 
-class ParquetDocuments(DocumentFormat):
-    """See export/parquet.py."""
+class ParquetIds(Format):
+    """What files of ids share."""
 
-    name = "parquet_documents"
     libraries = ("pyarrow",)
     data_suffix = ".parquet"
 
@@ -39,11 +45,31 @@ class ParquetDocuments(DocumentFormat):
         return f"train-{number:05d}"
 
     def output_bytes(self, exports: ExportsConfig, token_bytes: int) -> int:
-        assert exports.parquet_documents is not None
-        return max(1, int(exports.parquet_documents.file_bytes) * token_bytes // ID_BYTES)
+        return max(1, int(getattr(exports, self.name).file_bytes) * token_bytes // ID_BYTES)
 
     def suffixes(self, _exports: ExportsConfig) -> tuple[str, ...]:
         return (self.data_suffix,)
+
+    def slots(self, path: Path, _about: Readable) -> int:
+        held = pq.read_metadata(path)
+        return sum(held.row_group(group).column(0).num_values for group in range(held.num_row_groups))
+
+    def records(self, path: Path, wanted: Sequence[Wanted], _dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+        rows = parquet_reading.open_file(beside(path, self.data_suffix))
+        for record in wanted:
+            yield rows.row(record.record)
+
+    def rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+        """(ids, tokens of each row) of a file, some rows at a time."""
+        file = pq.ParquetFile(beside(path, self.data_suffix), page_checksum_verification=True)
+        for batch in file.iter_batches(ROWS_READ):  # of every column, whose pages are checked then
+            yield parquet_reading.ids_of(batch.column("input_ids"))
+
+
+class ParquetDocuments(ParquetIds, DocumentFormat):
+    """See export/parquet.py."""
+
+    name = "parquet_documents"
 
     def write(
         self, cells: Cells, output: Output, folder: Path, settings: Settings, tally: WrittenContent
@@ -61,28 +87,77 @@ class ParquetDocuments(DocumentFormat):
     def verify(self, config: DatasetConfig, path: Path, _positions: int, ids: Vocabulary) -> dict[str, int]:
         wanted = config.exports.parquet_documents
         assert wanted is not None
-        seen = parquet.verify_documents(
+        seen = parquet_reading.verify_documents(
             beside(path, self.data_suffix),
             vocabulary_size=ids.size,
             framing=framing_of(config.framing, ids),
-            columns=wanted.columns,
-            loss_mask=wanted.loss_mask,
-            rows_per_group=wanted.rows_per_group,
+            **wanted.rows(),
         )
         return counted(seen)
 
-    def slots(self, path: Path, _about: Readable) -> int:
-        held = pq.read_metadata(path)
-        return sum(held.row_group(group).column(0).num_values for group in range(held.num_row_groups))
-
     def blocks(self, path: Path, about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
-        file = pq.ParquetFile(beside(path, self.data_suffix), page_checksum_verification=True)
-        for batch in file.iter_batches():  # of every column, whose pages are checked then
-            tokens, lengths = parquet.ids_of(batch.column("input_ids"))
+        for tokens, lengths in self.rows(path):
             ends = np.cumsum(lengths, dtype=np.uint64)
             yield from bare_documents(tokens, np.concatenate((np.zeros(1, np.uint64), ends[:-1])), ends, about)
 
-    def records(self, path: Path, wanted: Sequence[Wanted], _dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-        rows = parquet.open_file(beside(path, self.data_suffix))
-        for record in wanted:
-            yield rows.row(record.record)
+
+class ParquetContexts(ParquetIds):
+    """See export/parquet.py. Its files are full but for the last."""
+
+    name = "parquet_contexts"
+
+    def plan(self, build: Build, total: int) -> tuple[list[str], list[int]]:
+        wanted = build.config.exports.parquet_contexts
+        assert wanted is not None
+        rows = max(1, int(wanted.file_bytes) // (wanted.context_tokens * ID_BYTES))
+        bounds = [*range(0, total, rows), total]
+        return [self.file_name(build, number) for number in range(len(bounds) - 1)], bounds
+
+    def write(
+        self, cells: Cells, output: Output, folder: Path, settings: Settings, tally: WrittenContent
+    ) -> dict[str, int]:
+        written = parquet.write_contexts(
+            beside(folder / output.name, self.data_suffix),
+            _contexts(cells, output),
+            vocabulary_size=settings.vocabulary.size,
+            written=tally.add,
+            **(settings.rows or {}),
+        )
+        return {"records": written["records"], "slots": written["tokens"]}
+
+    def verify(self, config: DatasetConfig, path: Path, _positions: int, ids: Vocabulary) -> dict[str, int]:
+        wanted = config.exports.parquet_contexts
+        assert wanted is not None
+        seen = parquet_reading.verify_contexts(
+            beside(path, self.data_suffix),
+            context_tokens=wanted.context_tokens,
+            vocabulary_size=ids.size,
+            **wanted.rows(),
+        )
+        return {"records": seen["records"], "slots": seen["tokens"]}
+
+    def blocks(self, path: Path, _about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
+        for tokens, lengths in self.rows(path):
+            yield tokens, lengths.astype(np.uint64)
+
+
+def _contexts(cells: Cells, output: Output) -> Iterator[parquet.Rows]:
+    """An output's contexts with their pieces, about BATCH_TOKENS at a time."""
+    for number, first, last in output.slices:
+        contexts, pieces = (token_shard.open_record_shard(of[number].folder()) for of in (cells, cells.beside))
+        for begin, end in slices.runs(contexts.ends, BATCH_TOKENS, first, last):
+            own = slice(begin, end)
+            for what in ("shards", "ordinals"):
+                if not np.array_equal(getattr(contexts, what)[own], getattr(pieces, what)[own]):
+                    raise BalanceError(
+                        "rows.pieces_of_others: the pieces are those of other contexts",
+                        where=f"cell {number}, records {begin:,} to {end:,}",
+                        expected=f"equal {what}",
+                        got="others",
+                        next_step="report this: contexts and pieces are drawn alike",
+                    )
+            ids, ends = contexts.slice(begin, end)
+            sizes, bounds = pieces.slice(begin, end)
+            lengths, counts = (np.diff(of, prepend=np.uint64(0)).astype(np.int64) for of in (ends, bounds))
+            yield parquet.Rows(ids, lengths, sizes.astype(np.int64), counts)
+            advance.note_done(end - begin)

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from corpusmill.config import FramingConfig
-from corpusmill.config.exports import HEADED
+from corpusmill.config.exports import HEADED, SECTIONS, ParquetIdsConfig
 from corpusmill.engine.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.engine.stage import Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Work
 from corpusmill.export.formats import FORMATS
-from corpusmill.export.formats.base import Output, Settings, WrittenContent
+from corpusmill.export.formats.base import Cells, Output, Settings, WrittenContent
 from corpusmill.export.stages import layout
 from corpusmill.kernels import advance
 from corpusmill.lazy import lazily
-from corpusmill.shuffle.stages.scatter import KINDS, split_unit
 from corpusmill.tokens.stages.audit import require_audited
 from corpusmill.tokens.stages.tokenize import vocabulary
 
@@ -55,13 +54,14 @@ def _outputs(build: Build, unit: str) -> dict[str, list[layout.OutputPlan]]:
 def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
     name, outputs = next(iter(_outputs(build, unit).items()))
     slices = layout.cell_slices(build, name, outputs[0].first, outputs[-1].last)
-    return {"cells": [("gather", f"{KINDS[name]}-{part.cell:05d}") for part in slices]}
+    kinds = {"cells": SECTIONS[name].holds, "beside": SECTIONS[name].beside}
+    return {key: [("gather", f"{kind}-{part.cell:05d}") for part in slices if kind] for key, kind in kinds.items()}
 
 
 def _identity(build: Build, unit: str) -> Settings:
     wanted, nanoset, numpy = _outputs(build, unit), build.config.exports.nanoset, build.config.exports.numpy
     framed = build.config.framing != FramingConfig() and any(FORMATS[name].framed for name in wanted)
-    olmo, rows = build.config.exports.olmo, build.config.exports.parquet_documents
+    olmo, sections = build.config.exports.olmo, [getattr(build.config.exports, name) for name in wanted]
     return Settings(
         outputs={
             name: [
@@ -74,9 +74,7 @@ def _identity(build: Build, unit: str) -> Settings:
         framing=build.config.framing.model_dump() if framed else UNSET,
         layout=numpy.layout if "numpy" in wanted and numpy and numpy.layout in HEADED else UNSET,
         offsets=True if "olmo" in wanted and olmo and olmo.offsets else UNSET,
-        rows=rows.model_dump(mode="json", include={"columns", "loss_mask", "rows_per_group"})
-        if "parquet_documents" in wanted and rows
-        else UNSET,
+        rows=next((section.rows() for section in sections if isinstance(section, ParquetIdsConfig)), UNSET),
         bos_index=True if "numpy" in wanted and numpy and numpy.bos_index else UNSET,
         loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
         libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
@@ -84,7 +82,7 @@ def _identity(build: Build, unit: str) -> Settings:
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
-    cells = {split_unit(step.unit)[1]: step for step in inputs.every("cells")}
+    cells = Cells(inputs.every("cells"), inputs.every("beside"))
     files: list[dict[str, Any]] = []
     first: list[Path] = []  # the token files of the first format, which the others share
     advance.begin(_input_size(settings.outputs))

@@ -15,7 +15,7 @@ from corpusmill.inspect.datasets.dataset import dataset_above
 from corpusmill.inspect.datasets.records import open_records
 
 IDS_SHOWN = 16
-KINDS = (".tar", ".npy", ".bin", ".ds")
+KINDS = (".tar", ".npy", ".bin", ".ds", ".parquet")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError, SourceError, VerificationError
-from corpusmill.export import olmo, parquet
+from corpusmill.export import olmo, parquet_reading
 from corpusmill.export.files import mapped
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
@@ -213,8 +213,8 @@ class Windows(Records):
 class OpenedFile(NamedTuple):
     """How many records a file of an export has, a function that reads one, and its tokens, unless it is a tar.
 
-    A record is a document of a `.bin`, a `.ds`, a `.parquet` or a `.npy` beside its `.csv.gz`, a context of a `.tar`,
-    all of another `.npy` or of a `.bin` without `.idx`.
+    A record is a document of a `.bin`, a `.ds` or a `.npy` beside its `.csv.gz`, a context of a `.tar`, a row of a
+    `.parquet`, all of another `.npy` or of a `.bin` without `.idx`.
     """
 
     records: int
@@ -231,7 +231,7 @@ def open_records(path: Path, dtype: str) -> OpenedFile:
     if path.suffix == ".tar":
         return _open_tar(path)
     if path.suffix == ".parquet":
-        rows = parquet.open_file(path)
+        rows = parquet_reading.open_file(path)
         return OpenedFile(len(rows), rows.row, None)
     width = np.dtype(dtype).newbyteorder("<")
     if path.suffix == ".npy" and olmo.beside(path, ".csv.gz").exists():

@@ -21,7 +21,7 @@ from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.stages import layout
-from corpusmill.inspect.lineage.facts import Holding, Piece, RecordTrace, Span, Special
+from corpusmill.inspect.lineage.facts import PADDING, Holding, Piece, RecordTrace, Span, Special
 from corpusmill.inspect.lineage.shards import (
     Shard,
     Shards,
@@ -170,7 +170,8 @@ def _shown_stretches(
         )
     position = output.first + record
     span = layout.cell_slices(build, export, position, position + 1)[0]
-    rows = cell_rows(build, scatter.KINDS[export], span.cell)
+    kind = scatter.KINDS[export]
+    rows = cell_rows(build, kind, span.cell)
     row, eot = span.first, 0
     if FORMATS[export].stream:
         ends = stream_ends(rows)
@@ -178,8 +179,9 @@ def _shown_stretches(
         eot = record - span.first + (int(ends[row - 1]) if row else 0)
     number, ordinal, tokens = rows[row].tolist()
     shard = shards[number]
-    if export == "webdataset":
-        return shard, ordinal, context_stretches(shard.contexts, shard.packing, shard.shown.ends, ordinal)
+    if kind in build.config.exports.context_tokens():
+        held = context_stretches(shard.contexts(kind), shard.packing, shard.shown.ends, ordinal)
+        return shard, ordinal, [stretch for stretch in held if kind == "contexts" or stretch.special != PADDING]
     if FORMATS[export].stream:
         return shard, ordinal, file_stretches(ordinal, tokens, eot, records)
     bos, eot = _specials_around(build, tokens)
@@ -196,8 +198,9 @@ def _specials_around(build: Build, tokens: int) -> tuple[bool, bool]:
 def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     """Every record that holds tokens of a document, or the special tokens of one without any: by export, in order."""
     formats = build.config.exports.formats()
-    if build.config.exports.webdataset:
-        yield from _context_holdings(build, shard, ordinal)
+    for export in formats:
+        if scatter.KINDS[export] in build.config.exports.context_tokens():
+            yield from _context_holdings(build, export, shard, ordinal)
     whole = [export for export in formats if scatter.KINDS[export] == "documents"]
     keeps_empty = scatter.keeps_empty(build)
     if whole and (len(shard.tokens.document(ordinal)) or keeps_empty):
@@ -234,22 +237,23 @@ def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterato
                 )
 
 
-def _context_holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
-    plan = shard.contexts
+def _context_holdings(build: Build, export: str, shard: Shard, ordinal: int) -> Iterator[Holding]:
+    kind = scatter.KINDS[export]
+    plan = shard.contexts(kind)
     showings = set(shard.showings(ordinal))
     pieces = np.flatnonzero(np.isin(plan.documents, sorted(showings)))
     contexts = sorted(set((np.searchsorted(plan.bounds, pieces, side="right") - 1).tolist()))
-    outputs = layout.output_plans(build, "webdataset")
-    bases = list(accumulate(layout.positions_per_cell(build, "webdataset"), initial=0))
+    outputs = layout.output_plans(build, export)
+    bases = list(accumulate(layout.positions_per_cell(build, export), initial=0))
     held = []
-    for context, (cell, row) in zip(contexts, places(build, "contexts", shard, contexts, contexts), strict=True):
+    for context, (cell, row) in zip(contexts, places(build, kind, shard, contexts, contexts), strict=True):
         output = _output_at(outputs, bases[cell] + row)
         for stretch in context_stretches(plan, shard.packing, shard.shown.ends, context):
             if stretch.ordinal in showings:
                 held.append(
                     Holding(
-                        "webdataset",
-                        f"webdataset/{output.name}",
+                        export,
+                        f"{export}/{output.name}",
                         bases[cell] + row - output.first,
                         (stretch.first, stretch.last),
                         (stretch.document_first, stretch.document_first + stretch.last - stretch.first),

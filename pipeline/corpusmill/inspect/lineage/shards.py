@@ -326,11 +326,16 @@ class Shard(DeduplicatedShard):
         return packing_of(self.build)
 
     @cached_property
-    def contexts(self) -> ContextPlan:
-        """The shard's contexts, computed again: one pass over `ends`, 24 bytes a document."""
-        assert self.build.config.exports.webdataset is not None  # noqa: S101 (only its records are contexts)
-        width = self.build.config.exports.webdataset.context_tokens
-        return plan_contexts(np.asarray(self.shown.ends), width, self.packing, self.shown.source_ends)
+    def _contexts(self) -> dict[int, ContextPlan]:
+        return {}
+
+    def contexts(self, kind: str) -> ContextPlan:
+        """The shard's contexts of a kind of record, computed again: one pass over `ends`, 24 bytes a document."""
+        width = self.build.config.exports.context_tokens()[kind]
+        if width not in self._contexts:
+            ends = np.asarray(self.shown.ends)
+            self._contexts[width] = plan_contexts(ends, width, self.packing, self.shown.source_ends)
+        return self._contexts[width]
 
 
 def place_of_line(build: Build, source: str, line: int) -> tuple[int, str, int]:

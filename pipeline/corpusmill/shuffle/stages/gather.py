@@ -109,11 +109,12 @@ def of_kind(build: Build, kind: str, count: str) -> int:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    if "contexts" not in scatter.kinds(build):
+    packed = next(iter(build.config.exports.context_tokens()), None)
+    if packed is None:
         return {}
     tokens = shown_total(build, "tokens")
     kinds = {"special": "special_tokens", "padding": "pad_tokens", "repeated by overlap": "repeated_tokens"}
-    gained = {name: count for name, key in kinds.items() if (count := of_kind(build, "contexts", key))}
+    gained = {name: count for name, key in kinds.items() if (count := of_kind(build, packed, key))}
     return {"tokens": Flow(into=tokens, out=tokens + sum(gained.values()), gained=gained)}
 
 

@@ -1,7 +1,13 @@
 """Scatter: stage 1 of the shuffle, per shard and kind of record.
 
-Units are `documents-00017` and `contexts-00017`: kind of record and shard. Contexts feed WebDataset; whole documents
-feed Megatron, Nanoset and numpy shards.
+Units are such as `documents-00017`, kind of record and shard. Of each kind scatter makes those that an export reads:
+
+    documents   whole documents
+    contexts    contexts of one length, padded
+    unpadded    the same contexts without padding
+    pieces      beside `unpadded`: of each context the slots of each of its documents (shuffle/carried.py)
+
+Kinds that are drawn alike are in one order: record 7 of `pieces` belongs to record 7 of `unpadded`.
 
 With `shuffle.order: source` nothing is drawn: a shard is a cell of its own, and its records keep their order. The same
 two stages run, so balance checks, lineage and exports work as in every build. A step then depends only on its own
@@ -31,7 +37,7 @@ with lazily:
     import numpy as np
 
     from corpusmill.engine import recounting
-    from corpusmill.shuffle import budget
+    from corpusmill.shuffle import budget, carried
     from corpusmill.shuffle import cells as shuffle_cells
     from corpusmill.tokens import records as tokens_records
     from corpusmill.tokens import token_shard
@@ -47,6 +53,8 @@ if TYPE_CHECKING:
     from corpusmill.tokens.records import Packing
 
 KINDS = {name: section.holds for name, section in SECTIONS.items()}
+DRAWN_AS = {"unpadded": "contexts", "pieces": "contexts"}
+"""Kinds of record whose places are drawn as those of another one."""
 
 
 def kinds(build: Build) -> list[str]:
@@ -56,8 +64,14 @@ def kinds(build: Build) -> list[str]:
 
 def kinds_of(exports: ExportsConfig) -> list[str]:
     """The same of a configuration's exports."""
-    needed = {KINDS[name] for name in exports.formats()}
-    return [kind for kind in ("documents", "contexts") if kind in needed]
+    needed = {kind for name in exports.formats() for kind in (SECTIONS[name].holds, SECTIONS[name].beside)}
+    return [kind for kind in ("documents", "contexts", "unpadded", "pieces") if kind in needed]
+
+
+def held_kinds(exports: ExportsConfig) -> list[str]:
+    """Those of them that are the records of an export, not beside others."""
+    held = {KINDS[name] for name in exports.formats()}
+    return [kind for kind in kinds_of(exports) if kind in held]
 
 
 def in_source_order(build: Build) -> bool:
@@ -84,7 +98,8 @@ def cells_of_records(build: Build, kind: str, shard: int, records: int) -> NDArr
     """The cell of the records 0, 1, 2, ... of a shard, drawn again."""
     if in_source_order(build):
         return np.full(records, shard, np.uint32)
-    return shuffle_cells.draw_placements(build.config.shuffle.seed, kind, shard, records, cells(build))[0]
+    drawn_as = DRAWN_AS.get(kind, kind)
+    return shuffle_cells.draw_placements(build.config.shuffle.seed, drawn_as, shard, records, cells(build))[0]
 
 
 def require_tokens(build: Build) -> None:
@@ -147,7 +162,8 @@ def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
 
 def _identity(build: Build, unit: str) -> Settings:
     kind, shard = split_unit(unit)
-    ordered, contexts, webdataset = in_source_order(build), kind == "contexts", build.config.exports.webdataset
+    ordered, contexts = in_source_order(build), kind != "documents"
+    context_tokens = build.config.exports.context_tokens()
     shares = shares_of(build, number_of_unit(unit))
     return Settings(
         kind=kind,
@@ -155,7 +171,7 @@ def _identity(build: Build, unit: str) -> Settings:
         order="source" if ordered else UNSET,
         seed=UNSET if ordered else build.config.shuffle.seed,
         cells=UNSET if ordered else cells(build),
-        context_tokens=webdataset.context_tokens if contexts and webdataset else UNSET,
+        context_tokens=context_tokens["unpadded" if kind == "pieces" else kind] if contexts else UNSET,
         packing=build.config.packing.model_dump() if contexts else UNSET,
         empty_documents=build.config.framing.empty_documents if keeps_empty(build) and not contexts else UNSET,
         shares=shares if any(share != ONCE for share in shares) else UNSET,
@@ -180,13 +196,19 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         difference = budget.difference_of(shard, shown, settings.shard)
         shard = shown
     if settings.packing and settings.context_tokens:
-        records = tokens_records.context_records(
-            shard, settings.context_tokens, tokens_records.Packing(**settings.packing)
+        packing = tokens_records.Packing(**settings.packing)
+        records = (
+            carried.piece_records(shard, settings.context_tokens, packing)
+            if settings.kind == "pieces"
+            else tokens_records.context_records(
+                shard, settings.context_tokens, packing, padded=settings.kind == "contexts"
+            )
         )
     else:
         records = tokens_records.document_records(shard, keep_empty=settings.empty_documents is not UNSET)
+    drawn_as = DRAWN_AS.get(settings.kind, settings.kind)
     written = shuffle_cells.scatter_records(
-        records, seed=seed, kind=settings.kind, shard=settings.shard, cells=settings.cells or 1, folder=folder
+        records, seed=seed, kind=drawn_as, shard=settings.shard, cells=settings.cells or 1, folder=folder
     )
     counts = {
         "records": written.records,
@@ -239,8 +261,11 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
         ("padding", counts["pad_tokens"]),
         ("repeated", counts["repeated_tokens"]),
     )
-    twice = (("repeated", repeated),) if kind == "contexts" else ()
+    twice = (("repeated", repeated),) if kind != "documents" else ()
     again, beyond = _of_budget(receipt, "tokens", "content")
+    if kind == "pieces":
+        left = (*parts, *again["tokens"])
+        return [Check("pieces", left, (("slots of pieces", counts["document_slots"]), *beyond["tokens"]))]
     checks = [
         Check("tokens", (*parts, *again["tokens"]), (("places in records", counts["slots"]), *beyond["tokens"])),
         Check(

@@ -38,14 +38,16 @@ def accounts_of(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
     checks = [decided_check(build)] if build.units("near_duplicates") else []
     checks += [ranges_match_check(build)] if build.units("match") else []
     checks += [_kept_check(build, shard) for shard in build.units("writeback")]
+    for kind in scatter.held_kinds(build.config.exports):
+        checks += _budget_check(build, kind)
     for kind in scatter.kinds(build):
-        checks += [*_budget_check(build, kind), *gather.permutation_check(build, kind)]
+        checks += gather.permutation_check(build, kind)
     for name in build.config.exports.formats():
         kind = scatter.KINDS[name]
         records, slots = (sum(gather.per_cell(build, kind, what)) for what in ("records", "slots"))
         exported = _exported(build, name)
         framed = records if FORMATS[name].stream else framed_tokens(build, records)
-        special = () if kind == "contexts" else (("special", framed),)
+        special = (("special", framed),) if kind == "documents" else ()
         if name != "numpy":
             checks.append(
                 Check(f"{name} records", (("shuffled", records),), (("exported", exported.get("records", 0)),))

@@ -186,7 +186,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         documents = ((cell.ends, cell.shards, cell.ordinals) for cell in _cells(inputs, "documents"))
         companions.write_checkpoints(companions.shard_checkpoints(documents, wanted.tokens_per_shard), folder / "numpy")
     if settings.order != "source":
-        measured = {kind: _measure(inputs, settings, kind).to_json() for kind in scatter.kinds_of(exports)}
+        measured = {kind: _measure(inputs, settings, kind).to_json() for kind in scatter.held_kinds(exports)}
         (folder / QUALITY).write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if "decontaminate" in inputs:
         _join(inputs.every("decontaminate"), HITS, folder / HITS_OF_ALL)
@@ -298,10 +298,9 @@ def _measure(inputs: Inputs, settings: Settings, kind: str) -> OrderQuality:
     budget = next(iter(inputs.every("budget")), None)
 
     def pieces(shard: int) -> quality.Pieces:
-        assert exports.webdataset is not None
         with tokenized[shard].opened() as folder:
             tokens = shown_shard(budget, tokenized[shard].unit, token_shard.open_token_shard(folder))
-            packing, width = tokens_records.Packing(**settings.packing), exports.webdataset.context_tokens
+            packing, width = tokens_records.Packing(**settings.packing), exports.context_tokens()[kind]
             return quality.split_pieces(tokens_records.plan_contexts(tokens.ends, width, packing, tokens.source_ends))
 
     scattered = [step.receipt.counts for step in inputs.every("scatter") if scatter.split_unit(step.unit)[0] == kind]
@@ -312,7 +311,7 @@ def _measure(inputs: Inputs, settings: Settings, kind: str) -> OrderQuality:
     ]
     formats = [name for name in exports.formats() if scatter.KINDS[name] == kind]
     ends = {name: [last for _, _, last in settings.outputs[name]] for name in formats}
-    meter = quality.OrderMeter(records if kind == "contexts" else documents, sum(records), ends)
+    meter = quality.OrderMeter(documents if kind == "documents" else records, sum(records), ends)
     stream = 0
     for cell in _cells(inputs, kind):
         # numpy's files end at tokens of the stream; a document belongs to the file that has its EOT, its beginning.

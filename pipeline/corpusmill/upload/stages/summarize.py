@@ -163,30 +163,30 @@ def _lengths(build: Build) -> LengthSummary:
 
 
 def _packing(build: Build) -> PackingSummary | None:
-    webdataset = build.config.exports.webdataset
-    if webdataset is None:
-        return None
-    return PackingSummary(
-        context_tokens=webdataset.context_tokens,
-        contexts=gather.of_kind(build, "contexts", "records"),
-        real_tokens=shown_total(build, "tokens"),
-        special_tokens=gather.of_kind(build, "contexts", "special_tokens"),
-        pad_tokens=gather.of_kind(build, "contexts", "pad_tokens"),
-        repeated_tokens=gather.of_kind(build, "contexts", "repeated_tokens"),
-    )
+    for kind, context_tokens in build.config.exports.context_tokens().items():
+        return PackingSummary(
+            context_tokens=context_tokens,
+            contexts=gather.of_kind(build, kind, "records"),
+            real_tokens=shown_total(build, "tokens"),
+            special_tokens=gather.of_kind(build, kind, "special_tokens"),
+            pad_tokens=gather.of_kind(build, kind, "pad_tokens"),
+            repeated_tokens=gather.of_kind(build, kind, "repeated_tokens"),
+        )
+    return None
 
 
 def _shuffle(build: Build) -> ShuffleSummary:
     measured = []
     if not scatter.in_source_order(build):
         read = json.loads((build.folder("manifest", UNIT) / QUALITY).read_bytes())
-        measured = [(kind, OrderQuality(**read[kind])) for kind in scatter.kinds(build)]
+        measured = [(kind, OrderQuality(**read[kind])) for kind in scatter.held_kinds(build.config.exports)]
     significance = build.config.shuffle.significance
     return ShuffleSummary(
         seed=None if scatter.in_source_order(build) else build.config.shuffle.seed,
         cells=scatter.cells(build),
         records_by_kind={
-            kind.removesuffix("s"): gather.of_kind(build, kind, "records") for kind in scatter.kinds(build)
+            kind.removesuffix("s"): gather.of_kind(build, kind, "records")
+            for kind in scatter.held_kinds(build.config.exports)
         },
         quality=tuple(
             QualityMeasure(name=name, measured=band.measured, ideal=band.ideal, tolerance=band.tolerance)

@@ -1,0 +1,213 @@
+"""Reads and verifies the files of parquet.py by pyarrow: pages by CRC, columns by what ids and pieces imply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from corpusmill.export.checks import scan_ids, scan_special_tokens
+from corpusmill.export.files import fault, file_bytes
+from corpusmill.export.framing import Framing
+from corpusmill.export.parquet import Rows, schema_of, table_of
+
+
+@dataclass
+class ParquetRows:
+    """An opened file; the row group read last stays in memory."""
+
+    path: Path
+    file: pq.ParquetFile
+    ends: list[int]  # of row groups, in rows
+    _last: tuple[int, Any] = field(default=(-1, None))
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def row(self, number: int) -> NDArray[Any]:
+        """The ids of a row. VerificationError for a damaged page."""
+        group = int(np.searchsorted(self.ends, number, side="right"))
+        if self._last[0] != group:
+            self._last = (group, _read_group(self.path, self.file, group, ["input_ids"]).column(0))
+        column = self._last[1]
+        return np.asarray(column[number - (self.ends[group - 1] if group else 0)].values, np.int32)
+
+
+def open_file(path: Path) -> ParquetRows:
+    """Open a file and read its footer. VerificationError for one that is not parquet with a column of ids."""
+    size = file_bytes(path)
+    try:
+        opened = pq.ParquetFile(path, page_checksum_verification=True)
+        rows = [opened.metadata.row_group(group).num_rows for group in range(opened.metadata.num_row_groups)]
+        ids = opened.schema_arrow.field(opened.schema_arrow.names.index("input_ids")).type
+    except (pa.ArrowException, OSError, ValueError) as error:  # names that are no UTF-8 are a ValueError, too
+        raise fault(
+            "rows.not_readable: the footer cannot be read",
+            path,
+            max(0, size - 8),
+            expected="parquet with a column input_ids",
+            got=type(error).__name__,
+        ) from error
+    if ids != schema_of(["input_ids"]).field(0).type:
+        raise fault("rows.column_type: ids are not a list of int32", path, 0, expected="list<int32>", got=str(ids))
+    return ParquetRows(path, opened, np.cumsum(rows).tolist())
+
+
+def _read_group(path: Path, file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
+    try:
+        table = file.read_row_group(group, columns=list(columns), use_threads=False).combine_chunks()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise fault(
+            f"rows.group_not_readable: row group {group} cannot be read",
+            path,
+            file.metadata.row_group(group).column(0).data_page_offset,
+            expected="pages with their CRC",
+            got=type(error).__name__,
+        ) from error
+    stated = file.metadata.row_group(group).num_rows
+    if table.num_rows != stated:
+        raise fault(
+            f"rows.rows_miscounted: row group {group} has another number of rows than the footer states",
+            path,
+            0,
+            expected=stated,
+            got=table.num_rows,
+        )
+    if any(column.null_count for column in table.columns):
+        raise fault(f"rows.null: row group {group} has a null", path, 0, expected="lists", got="null")
+    return table
+
+
+def ids_of(column: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """(values, how many of them each row has) of an array of lists."""
+    return column.flatten().to_numpy(zero_copy_only=False), column.value_lengths().to_numpy().astype(np.int64)
+
+
+def verify_documents(
+    path: Path, *, vocabulary_size: int, framing: Framing, columns: Sequence[str], loss_mask: str, rows_per_group: int
+) -> dict[str, int]:
+    """Check every page and value of a file whose rows are documents.
+
+    VerificationError, naming the file, for what open_file refuses, other columns or types than asked for, row groups of
+    another size, damaged pages, ids outside the vocabulary, rows without their special tokens, and columns that do not
+    follow from the ids. Returns documents, tokens, special_tokens.
+    """
+    documents = tokens = 0
+    for group, table in _checked_groups(path, vocabulary_size, columns, rows_per_group):
+        ids, lengths = ids_of(table.column("input_ids").combine_chunks())
+        least = framing.special_tokens + (framing.empty_documents == "skip")
+        _require_lengths(path, group, lengths, least, None)
+        ends = np.cumsum(lengths)
+        scan_special_tokens(path, ids, ends - lengths, ends, framing, documents)
+        _require_columns(path, group, table, Rows.documents(ids, lengths), loss_mask)
+        documents, tokens = documents + len(lengths), tokens + len(ids)
+    special = framing.special_tokens * documents
+    return {"documents": documents, "tokens": tokens - special, "special_tokens": special}
+
+
+def verify_contexts(
+    path: Path,
+    *,
+    context_tokens: int,
+    vocabulary_size: int,
+    columns: Sequence[str],
+    loss_mask: str,
+    rows_per_group: int,
+) -> dict[str, int]:
+    """Check every page and value of a file whose rows are contexts of at most `context_tokens`.
+
+    VerificationError as in verify_documents, and for columns that contradict each other: the pieces are those that the
+    first column with pieces states. Returns records, tokens.
+    """
+    records = tokens = 0
+    for group, table in _checked_groups(path, vocabulary_size, columns, rows_per_group):
+        ids, lengths = ids_of(table.column("input_ids").combine_chunks())
+        _require_lengths(path, group, lengths, 1, context_tokens)
+        _require_columns(path, group, table, _stated_rows(table, ids, lengths, loss_mask), loss_mask)
+        records, tokens = records + len(lengths), tokens + len(ids)
+    return {"records": records, "tokens": tokens}
+
+
+def _checked_groups(
+    path: Path, vocabulary_size: int, columns: Sequence[str], rows_per_group: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """The number and the table of each row group, of the right columns and size, its ids in the vocabulary."""
+    opened = open_file(path)
+    if not opened.file.schema_arrow.equals(schema_of(columns)):
+        raise fault(
+            "rows.columns_differ: the columns are not those asked for",
+            path,
+            0,
+            expected=", ".join(map(str, schema_of(columns))),
+            got=", ".join(map(str, opened.file.schema_arrow)),
+        )
+    for group in range(len(opened.ends)):
+        table = _read_group(path, opened.file, group, columns)
+        if table.num_rows != rows_per_group and group < len(opened.ends) - 1:
+            raise fault(
+                f"rows.group_size: row group {group} has another number of rows",
+                path,
+                0,
+                expected=rows_per_group,
+                got=table.num_rows,
+            )
+        scan_ids(path, ids_of(table.column("input_ids").combine_chunks())[0], vocabulary_size)
+        yield group, table
+
+
+def _require_lengths(path: Path, group: int, lengths: NDArray[np.int64], least: int, most: int | None) -> None:
+    if int(lengths.min(initial=least)) < least:
+        raise fault(
+            f"rows.row_too_short: row group {group} has a row that is too short",
+            path,
+            0,
+            expected=least,
+            got=int(lengths.min()),
+        )
+    if most is not None and int(lengths.max(initial=0)) > most:
+        raise fault(
+            f"rows.row_too_long: row group {group} has a row that is too long",
+            path,
+            0,
+            expected=most,
+            got=int(lengths.max()),
+        )
+
+
+def _require_columns(path: Path, group: int, table: pa.Table, rows: Rows, loss_mask: str) -> None:
+    names = table.column_names
+    wrong = [] if rows.fit_together else ["the lengths of pieces"]
+    if not wrong:
+        expected = table_of(rows, names, loss_mask)
+        wrong = [name for name in names if not expected.column(name).equals(table.column(name))]
+    if wrong:
+        raise fault(
+            f"rows.column_differs: {wrong[0]} does not follow from the ids",
+            path,
+            0,
+            expected=f"row group {group} as the ids have it",
+            got="other values",
+        )
+
+
+def _stated_rows(table: pa.Table, ids: NDArray[Any], lengths: NDArray[np.int64], loss_mask: str) -> Rows:
+    """The rows with the pieces that the first column states that has any; without one a row is a piece."""
+    states = ["seq_lengths", "seq_start_id", "position_ids", *(["loss_mask"] if loss_mask == "token" else [])]
+    stating = next((name for name in states if name in table.column_names), None)
+    if stating is None:
+        return Rows.documents(ids, lengths)
+    values, counts = ids_of(table.column(stating).combine_chunks())
+    if stating == "seq_lengths":
+        return Rows(ids, lengths, values.astype(np.int64), counts)
+    starts = np.cumsum(lengths) - lengths
+    begins = np.repeat(starts, counts) + values if stating == "seq_start_id" else np.flatnonzero(values == 0)
+    if stating != "seq_start_id":
+        counts = np.diff(np.searchsorted(begins, np.append(starts, len(ids))))
+    return Rows(ids, lengths, np.diff(begins, append=len(ids)).astype(np.int64), counts)
