@@ -15,6 +15,7 @@ from corpusmill.config import FORMATS as KNOWN
 from corpusmill.config import load_config, parse_config
 from corpusmill.config.starter import PRESETS, starter
 from corpusmill.errors import CorpusmillError
+from tests.hub import Hub
 from tests.raising import raises
 from tests.system.corpus import lines_of, make_documents
 
@@ -105,6 +106,7 @@ def test_configuration_of_a_line_lies_beside_the_dataset_however_its_folder_is_w
         (["data", "--tokenizer", "cl100k_base", "--for", "megatron", "--export", "numpy", "--output", "o"], "not both"),
         (["data", "--tokenizer", "cl100k_base", "--for", "megatron", "--output", "Out 1"], "such as out-1"),
         (["data", "--tokenizer", "cl100k_base", "--for", "megatron", "--output", "s3://bucket"], "names the dataset"),
+        (["-", "--tokenizer", "cl100k_base", "--for", "megatron", "--output", "out"], "write it to a file first"),
         (["dta", "--tokenizer", "cl100k_base", "--for", "megatron", "--output", "out"], "did you mean"),
     ],
 )
@@ -141,3 +143,37 @@ def test_text_in_a_bucket_becomes_a_dataset_in_a_bucket(
     assert load_config("web.yaml").destinations[0].endpoint_url == moto
     listed = moto_client.list_objects_v2(Bucket="corpus", Prefix="sets/web/")["Contents"]
     assert any(item["Key"].endswith(".idx") for item in listed)
+
+
+def test_text_on_the_hub_becomes_a_dataset_by_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [*LINE]
+    words[1] = "hf://datasets/owner/name"
+    with Hub({"data/a.jsonl": lines_of(make_documents(20))}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        assert run(*words).exit_code == 0
+    assert load_config("out/web.yaml").source.paths == ["hf://datasets/owner/name"]
+    assert {name.partition("/")[0] for name in delivered()} >= {"megatron", "documents"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "build s3://corpus/raw --tokenizer cl100k_base --export megatron --output out/web --workers 1",
+        "dedup s3://corpus/raw --output clean --workers 1",
+        "tokenize s3://corpus/raw --tokenizer cl100k_base --output tokens",
+        "step try corpusmill.steps.gopher:Quality s3://corpus/raw",
+    ],
+)
+def test_public_bucket_is_read_without_credentials_if_the_command_is_anonymous(
+    line: str, moto: str, moto_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moto_client.put_object(Bucket="corpus", Key="raw/a.jsonl", Body=lines_of(make_documents(20)), ACL="public-read")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    words = [*line.split(), "--endpoint-url", moto]
+    with raises("s3.no_credentials", "--anonymous"):
+        run(*words)
+    assert run(*words, "--anonymous").exit_code == 0

@@ -42,6 +42,7 @@ def test_command_has_a_panel_and_an_example_of_itself_in_its_help(name: str) -> 
     assert example_of(ALL[name]).startswith(f"corpusmill {name}")
 
 
+ENDPOINT = "--endpoint-url"
 SHORT = {"--workers": "-j", "--quiet": "-q", "--verbose": "-v", "--force": "-f"}
 
 
@@ -50,6 +51,11 @@ def test_short_option_of_the_habit_is_on_every_command_that_has_the_long_one(opt
     having = [item for _, item in PARAMETERS if option in item.opts]
     assert having
     assert all(SHORT[option] in item.opts for item in having)
+
+
+def test_command_that_reads_a_store_reads_public_buckets_too() -> None:
+    asked = {option: {name for name, item in PARAMETERS if option in item.opts} for option in (ENDPOINT, "--anonymous")}
+    assert asked[ENDPOINT] - asked["--anonymous"] == {"check-store"}  # writes
 
 
 @pytest.mark.parametrize("name", ["", *ALL])

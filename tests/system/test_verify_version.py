@@ -316,3 +316,21 @@ def test_manifest_that_states_other_content_than_the_exports_receipts_is_named(b
     (folder / "dataset.json").write_text(json.dumps(described))
     (finding,) = check_manifests(build, folder)
     assert finding.got == f"{key}: 0"
+
+
+def test_copy_is_verified_by_its_folder_alone_under_any_name_and_its_damage_named(root: Path) -> None:
+    folder = folder_of(root)
+    renamed = root / "mine"
+    shutil.copytree(folder, renamed)
+    for place in (root / "fast" / "tiny", root / "fast" / "tiny" / "latest", folder, renamed):
+        done = CliRunner().invoke(app, ["verify", str(place)])
+        assert (done.exit_code, "no errors found" in done.output) == (0, True), done.output
+    for place in (folder, renamed):
+        for name in ("dataset.json", "SHA256SUMS", "documents/part.jsonl.zst"):
+            path = next(path for path in place.rglob("*") if path.match(name.replace("part", "*")))
+            content = path.read_bytes()
+            path.write_bytes(flipped(content))
+            done = CliRunner().invoke(app, ["verify", str(place)])
+            assert (done.exit_code, str(place) in done.output) == (1, True), (path, done.output)
+            path.write_bytes(content)
+    assert CliRunner().invoke(app, ["verify", str(folder), "--version", "latest"]).exit_code == 2

@@ -17,8 +17,9 @@ from corpusmill.config import load_config, parse_config
 from corpusmill.config.dataset import absolute, absolute_here, root_folder
 from corpusmill.config.starter import HEAD, starter
 from corpusmill.documents.compression import NAMED_ENDINGS, SOURCE_ENDINGS
-from corpusmill.errors import ConfigError, SourceError
+from corpusmill.errors import ConfigError, MissingSourceError, SourceError
 from corpusmill.report.figures import bytes_text, counted
+from corpusmill.sources.copies import STANDARD
 from corpusmill.sources.survey import (
     USUAL_FIELD,
     USUAL_IDS,
@@ -91,6 +92,11 @@ def is_written(paths: Sequence[str], text_field: str | None, output: Path, **set
 
 def _from_here(paths: Sequence[str], output: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a starter, with the paths that a command line has as a configuration has them."""
+    if STANDARD in paths:
+        raise MissingSourceError(
+            "source.standard_input: a build reads its text more than once, and standard input can be read once",
+            next_step="write it to a file first: cat > text.jsonl",
+        )
     settings = {"name": dataset_name(output.stem), **settings}
     for key in {"destination", "work_folder"} & settings.keys():
         settings[key] = _from_root(settings[key])

@@ -1,7 +1,7 @@
 """The command line: each command parses its options, calls one function of another room and prints what it returns.
 
-    build.py       Build: init, config, estimate, plan, build, reprocess, run-task, claim, export, gc
-    forgetting.py  Build: forget
+    build.py       Build: init, config, estimate, plan, build, reprocess, run-task, claim, export
+    removing.py    Build: gc, forget
     inspect.py     Inspect: verify, trace, locate, peek, step try
     steps.py       Single steps on text: dedup, infini-gram, tokenize, megatron, nanoset
     decontaminate.py   Single step: decontaminate; Inspect: benchmarks
@@ -19,7 +19,7 @@ of them.
 Price: nothing heavy is imported before a command runs, so that `--help` takes 0.3 s.
 """
 
-from corpusmill.commands import build, forgetting, inspect, steps, decontaminate  # isort: skip (panels)
+from corpusmill.commands import build, removing, inspect, steps, decontaminate  # isort: skip (panels)
 from corpusmill.commands import shuffling, datasets  # isort: skip (help lists them in this order)
 from corpusmill.commands.app import app
 
@@ -28,8 +28,8 @@ __all__ = [
     "build",
     "datasets",
     "decontaminate",
-    "forgetting",
     "inspect",
+    "removing",
     "shuffling",
     "steps",
 ]

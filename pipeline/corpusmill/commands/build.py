@@ -16,6 +16,7 @@ from corpusmill.builds.processes import end_with_task
 from corpusmill.commands.app import BUILD, command, config_app
 from corpusmill.commands.options import (
     WORKERS,
+    Anonymous,
     AnyTokenizerName,
     AsJson,
     ConfigFile,
@@ -23,12 +24,12 @@ from corpusmill.commands.options import (
     Force,
     Format,
     Quiet,
-    Remove,
     Shard,
     Verbose,
     Verify,
     Workers,
     WorkFolder,
+    asked,
     claimed_build,
     claimed_dataset,
     require_earlier,
@@ -44,15 +45,13 @@ with lazily:
     from corpusmill.builds import estimate as builds_estimate
     from corpusmill.builds import plan as builds_plan
     from corpusmill.builds import reprocess as builds_reprocess
-    from corpusmill.config import dataset as config_dataset
     from corpusmill.config import reading, starter
-    from corpusmill.engine import garbage as engine_garbage
-    from corpusmill.engine import preview, runs
-    from corpusmill.engine.work_folder import moved, small
+    from corpusmill.engine import preview
+    from corpusmill.engine.work_folder import moved
     from corpusmill.report import summary, terminal
     from corpusmill.storage import locations, mirrored
     from corpusmill.tokens.stages import tokenize
-    from corpusmill.upload.stages import report, retention
+    from corpusmill.upload.stages import report
 
 
 FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents, parquet_contexts"
@@ -75,6 +74,7 @@ def init(
     reader: For = None,
     text_field: TextField = None,
     endpoint_url: EndpointUrl = None,
+    anonymous: Anonymous = False,
     output: Annotated[
         Path | None, typer.Option(help="The configuration to write; default: the first input's name and .yaml.")
     ] = None,
@@ -89,7 +89,7 @@ def init(
     output = output or Path(f"{starting.dataset_name(Path(inputs[0]).resolve().name)}.yaml")
     if force:
         require_earlier(output, "--output", "a configuration", starting.is_starter)
-    settings = {"tokenizer": tokenizer, "exports": exports, "endpoint_url": endpoint_url}
+    settings = {"tokenizer": tokenizer, "exports": exports, **asked(endpoint_url, anonymous)}
     typer.echo(starting.write_starter(inputs, text_field, output, force=force, **settings))
     typer.echo(f"\n{output} is written; edit it as you like.  Next: corpusmill build {output}")
 
@@ -215,6 +215,7 @@ def build(
     ] = None,
     text_field: TextField = None,
     endpoint_url: EndpointUrl = None,
+    anonymous: Anonymous = False,
     work_folder: WorkFolder = Path("work"),
     force: Force = False,
     workers: Workers = None,
@@ -231,7 +232,7 @@ def build(
         "minimum_bytes": dedup,
         "similarity": near,
         "seed": shuffle_seed,
-        "endpoint_url": endpoint_url,
+        **asked(endpoint_url, anonymous),
         "work_folder": None if work_folder == Path("work") else str(work_folder),
     }
     given = {key: value for key, value in settings.items() if value is not None}
@@ -346,55 +347,3 @@ def export(config: ConfigFile, format: Format, workers: Workers = None) -> None:
     for unit in built.units("export"):
         typer.echo(built.folder("export", unit) / format)
     typer.echo(built.folder("manifest", "dataset"))
-
-
-@command(BUILD, "gc web.yaml --remove")
-def gc(
-    config: Annotated[
-        Path,
-        typer.Argument(metavar="CONFIG", help="A dataset configuration or, if it is gone, the dataset's work folder."),
-    ],
-    remove: Remove = False,
-    keep_plans: Annotated[
-        int, typer.Option(help="How many of the last delivered plans keep their folders.", min=1)
-    ] = 1,
-    destinations: Annotated[
-        bool, typer.Option("--destinations", help="Instead: old versions at the destinations, never latest.")
-    ] = False,
-    keep_versions: Annotated[
-        int | None,
-        typer.Option(
-            help="With --destinations: how many of the newest to keep; default: keep_versions, else 3.", min=1
-        ),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--everything", help="Instead: the whole dataset, work folder and latest, too.")
-    ] = False,
-) -> None:
-    """List (or remove) intermediate folders that the newest build no longer needs, or delivered versions."""
-    if destinations and everything:
-        raise typer.BadParameter("give --destinations or --everything, not both")
-    if keep_versions is not None and not destinations:
-        raise typer.BadParameter("--keep-versions needs --destinations")
-    if config.is_dir():
-        config = runs.last_configuration(config)
-    work = config_dataset.work_of(reading.load_config(config))
-    if not small.is_shared(work) and not work.is_dir():
-        typer.echo(f"{work} does not exist: nothing to remove")
-        return
-    with claimed_dataset(config, remove_empty=everything) as dataset:
-        if everything:
-            typer.echo(retention.render_dataset(dataset, removed=remove))
-            if remove:
-                retention.remove_dataset(dataset)
-            return
-        if destinations:
-            old = retention.find_old_versions(dataset, keep_versions or dataset.keep_versions or 3)
-            for version in old if remove else ():
-                retention.remove_old_version(version)
-            typer.echo(retention.render_old_versions(old, removed=remove))
-            return
-        garbage = engine_garbage.find_garbage(work, graph.GRAPH, keep_plans=keep_plans, config=dataset)
-        if remove:
-            garbage = engine_garbage.remove_garbage(work, graph.GRAPH, garbage)
-    typer.echo(engine_garbage.render_garbage(garbage, removed=remove))

@@ -51,10 +51,11 @@ def decontaminate(
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
     max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
 ) -> None:
     """Find benchmark items in JSON lines, whole or in part, slightly reworded or re-wrapped."""
     fields = decontamination_items.Fields(question_field, answer_field, passage_field)
-    benchmarks = [_benchmark(argument, fields, endpoint_url) for argument in benchmark]
+    benchmarks = [_benchmark(argument, fields, options.endpoint(endpoint_url, anonymous)) for argument in benchmark]
     read = [*inputs, *(benchmark.path for benchmark in benchmarks)]
     overlap.require_no_overlap(
         [config_dataset.absolute_here(path) for path in read], [("--hits", str(hits.absolute()))], files=True
@@ -79,7 +80,7 @@ def decontaminate(
         rejected.collect(),
         text_field=text_field,
         id_field=id_field,
-        endpoint_url=endpoint_url,
+        endpoint_url=options.endpoint(endpoint_url, anonymous),
     )
     for name in (benchmark.name for benchmark in benchmarks):
         hits_of_item = {item: count for (hit, item), count in searched.hits.items() if hit == name}

@@ -38,6 +38,7 @@ with lazily:
     from corpusmill.inspect import lineage
     from corpusmill.inspect import verify as inspect_verify
     from corpusmill.inspect.datasets import peek as datasets_peek
+    from corpusmill.inspect.datasets import repair as datasets_repair
     from corpusmill.report import tried as report_tried
     from corpusmill.steps import chain
     from corpusmill.upload.stages import description
@@ -45,7 +46,13 @@ with lazily:
 
 @command(INSPECT, "verify web.yaml --version latest")
 def verify(
-    config: ConfigFile,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG|FOLDER",
+            help="A dataset configuration (YAML); or without one a finished dataset: its folder, s3://, gs:// or hf://.",
+        ),
+    ],
     workers: Workers = None,
     sample: Annotated[
         int | None, typer.Option(help="Instead: rebuild this many random records from their sources.", min=1)
@@ -56,14 +63,23 @@ def verify(
         typer.Option(help="Instead: verify this delivered version (12 digits, or latest) at every destination."),
     ] = None,
     as_json: AsJson = False,
+    endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
 ) -> None:
     """Read everything again: digests, accounts, exports, destinations. Exits 1 if anything is wrong."""
-    if sample:
+    config = Path(place)
+    if "://" in place or config.is_dir():
+        if sample or version is not None:
+            raise typer.BadParameter("--sample and --version need a configuration")
+        store = datasets_repair.version_store(place, options.endpoint(endpoint_url, anonymous))
+        verification = inspect_verify.verify_copy(store, workers=local.worker_count(workers))
+        show(verification, as_json, inspect_verify.render_version)
+    elif sample:
         if version is not None:
             raise typer.BadParameter("--sample rebuilds records of the newest build, and takes no --version")
         typer.echo(lineage.render_verified(lineage.verify_records(planned(config), sample, seed)))
         return
-    if version is None:
+    elif version is None:
         build = planned(config)
         verification = inspect_verify.verify_build(
             build, workers=local.worker_count(workers, build.plan.source_bytes())
@@ -216,6 +232,7 @@ def try_step(
     text_field: options.TextField = "text",
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
 ) -> None:
     """Show what a step would do to the first documents of some files, before and after side by side."""
     if page is not None:
@@ -233,7 +250,7 @@ def try_step(
         documents=documents,
         text_field=text_field,
         id_field=id_field,
-        endpoint_url=endpoint_url,
+        endpoint_url=options.endpoint(endpoint_url, anonymous),
     )
     typer.echo(report_tried.render_tried(tried, show=show, width=shutil.get_terminal_size((100, 24)).columns))
     if page is not None:

@@ -89,6 +89,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Every figure as JSON, for 
 Remove = Annotated[bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")]
 EndpointUrl = Annotated[str | None, typer.Option(help="Of an S3-compatible store.")]
+Anonymous = Annotated[bool, typer.Option("--anonymous", help="Ask the store without credentials: a public bucket.")]
 
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
 _SHARD_BYTES = "Source bytes per shard, the unit of work."
@@ -135,6 +136,16 @@ def show(value: Any, as_json: bool, render: Callable[[Any], str]) -> None:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def asked(endpoint_url: str | None, anonymous: bool) -> dict[str, Any]:
+    """The keys by which a section of a configuration says how its store is asked."""
+    return {"endpoint_url": endpoint_url, "anonymous": anonymous or None}
+
+
+def endpoint(endpoint_url: str | None, anonymous: bool) -> str | None:
+    """The same for storage.open_store."""
+    return sections.InStore(**asked(endpoint_url, anonymous)).endpoint
 
 
 def print_rejected(rejected: RejectedLines) -> None:

@@ -52,12 +52,14 @@ def dedup(
     text_field: options.TextField = "text",
     max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
     shard_bytes: options.ShardBytesForCores = None,
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
+    store = options.asked(endpoint_url, anonymous)
     config = dedup_alone.dedup_config(
         inputs,
         output,
@@ -65,8 +67,7 @@ def dedup(
             "mode": mode,
             "minimum_bytes": minimum_bytes,
             "keep": keep,
-            "against": [{"path": dataset.absolute_here(path), "endpoint_url": endpoint_url} for path in against or ()]
-            or None,
+            "against": [{"path": dataset.absolute_here(path), **store} for path in against or ()] or None,
             "fuzzy_share": fuzzy_share,
             "annotate_key": annotate_key,
             "replace_existing": replace_existing,
@@ -76,7 +77,7 @@ def dedup(
         source={
             "text_field": text_field,
             "max_rejected_share": max_rejected_share,
-            "endpoint_url": endpoint_url,
+            **store,
             **({"shard_bytes": shard_bytes} if shard_bytes else {}),
         },
         work_folder=dataset.absolute_here(str(work_folder)),
@@ -97,6 +98,7 @@ def near_duplicates(
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
     max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
     quiet: options.Quiet = False,
@@ -111,7 +113,7 @@ def near_duplicates(
             "text_field": text_field,
             "id_field": id_field,
             "max_rejected_share": max_rejected_share,
-            "endpoint_url": endpoint_url,
+            **options.asked(endpoint_url, anonymous),
         },
         work_folder=dataset.absolute_here(str(work_folder)),
     )
@@ -129,6 +131,7 @@ def infini_gram(
     text_field: options.TextField = "text",
     max_rejected_share: options.RejectedShare = 0.001,
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
     shard_bytes: options.ShardBytes = 256 << 20,
     work_folder: options.WorkFolder = Path("work"),
     workers: options.Workers = None,
@@ -143,7 +146,7 @@ def infini_gram(
             "text_field": text_field,
             "max_rejected_share": max_rejected_share,
             "shard_bytes": shard_bytes,
-            "endpoint_url": endpoint_url,
+            **options.asked(endpoint_url, anonymous),
         },
         work_folder=dataset.absolute_here(str(work_folder)),
     )
@@ -162,12 +165,16 @@ def tokenize(
     special_tokens: options.SpecialTokens = None,
     eot_token: options.EotToken = None,
     max_rejected_share: options.RejectedShare = 0.001,
+    workers: options.Workers = None,
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
 ) -> None:
     """Tokenize files to token shards (ids and ends; see corpusmill/tokens/token_shard.py for a reader of ten lines)."""
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token)
     rejected = in_order_source.RejectedLines(in_order_source.rejected_beside(output.absolute()), max_rejected_share)
-    for tokenized in token_shards.tokenize_files(inputs, loaded, output, text_field, endpoint_url, rejected):
+    for tokenized in token_shards.tokenize_files(
+        inputs, loaded, output, text_field, options.endpoint(endpoint_url, anonymous), rejected, workers or cores()
+    ):
         lost = "".join(f", {counted(count, 'line')} rejected: {why}" for why, count in tokenized.rejected.items())
         typer.echo(f"{tokenized.source}: {tokenized.documents:,} documents, {tokenized.tokens:,} tokens{lost}")
     options.print_rejected(rejected)
@@ -202,12 +209,19 @@ def megatron(
     eot_token: options.EotToken = None,
     bos_token: options.BosToken = None,
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
 ) -> None:
     """Write Megatron's .bin and .idx in source order: no dedup, no shuffle (the job of preprocess_data.py)."""
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
     rejected = in_order_source.rejected_beside(output)
     source = in_order_source.Source(
-        inputs, tuple(text_field), rejected, max_rejected_share, None, endpoint_url, processes=workers or cores()
+        inputs,
+        tuple(text_field),
+        rejected,
+        max_rejected_share,
+        None,
+        options.endpoint(endpoint_url, anonymous),
+        processes=workers or cores(),
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     written = in_order_exports.write_megatron(
@@ -245,6 +259,7 @@ def nanoset(
     eot_token: options.EotToken = None,
     bos_token: options.BosToken = None,
     endpoint_url: options.EndpointUrl = None,
+    anonymous: options.Anonymous = False,
 ) -> None:
     """Write Nanoset's .ds files in source order: no dedup, no shuffle (the job of datatrove's DocumentTokenizer)."""
     loaded = tokenizer_of(tokenizer, engine, pattern, special_tokens, eot_token, bos_token)
@@ -254,7 +269,7 @@ def nanoset(
         output / in_order_source.REJECTED,
         max_rejected_share,
         loss_ranges_field,
-        endpoint_url,
+        options.endpoint(endpoint_url, anonymous),
         processes=workers or cores(),
     )
     output.mkdir(parents=True, exist_ok=True)

@@ -45,6 +45,7 @@ def starter(
     id_field: str = "id",
     shard_bytes: str | None = None,
     endpoint_url: str | None = None,
+    anonymous: bool | None = None,
     minimum_bytes: int = 500,
     similarity: float | None = None,
     tokenizer: str = "cl100k_base",
@@ -57,7 +58,8 @@ def starter(
 
     `shard_bytes`: a size with its unit; without it the key is left out. `minimum_bytes`: of repeats; 0 keeps them.
     `similarity`: from which on
-    near-duplicates are removed. `endpoint_url`: of the sources and of a destination in S3.
+    near-duplicates are removed. `endpoint_url`: of the sources and of a destination in S3. `anonymous`: how the sources
+    are asked for.
     """
     dedup = f"{{mode: remove, minimum_bytes: {minimum_bytes}}}" if minimum_bytes else "{mode: none}"
     removed = f"remove repeats of {minimum_bytes} bytes and more" if minimum_bytes else "keep repeats"
@@ -67,6 +69,7 @@ def starter(
         ("source:", ""),
         (f"  paths: [{', '.join(map(_value, paths))}]", "folders, files, globs, s3://, gs://, hf://"),
         *([(f"  endpoint_url: {_value(endpoint_url)}", "of the S3-compatible store")] if endpoint_url else ()),
+        *([("  anonymous: true", "requests without credentials, for a public bucket")] if anonymous else ()),
         (f"  text_field: {_value(text_field)}", "the JSON key or parquet column that holds the text"),
         *([(f"  id_field: {_value(id_field)}", "the key that holds the id")] if id_field != "id" else ()),
         *(

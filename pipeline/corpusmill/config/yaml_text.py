@@ -33,7 +33,7 @@ Keys = tuple[Any, ...]
 
 OF_A_FOLDER = """name a .yaml
 text:     corpusmill build FOLDER --tokenizer cl100k_base --export megatron --output out
-version:  corpusmill verify CONFIG --version, or corpusmill repair A B --check"""
+version:  corpusmill verify FOLDER, or corpusmill repair A B --check"""
 
 
 def read_text(path: Path) -> str:

@@ -138,17 +138,22 @@ def find_groups(  # noqa: PLR0912, PLR0915 - three passes over each bucket, insi
     shards = len(anchors)
     buckets = len(starts) - 1
     largest = 0
+    sizes = np.empty(buckets, np.int64)  # in loops: sums and copies of arrays would take 3 s to compile
     for bucket in range(buckets):
-        largest = max(largest, (starts[bucket + 1] - starts[bucket]).sum())
+        sizes[bucket] = 0
+        for shard in range(shards):
+            sizes[bucket] += starts[bucket + 1, shard] - starts[bucket, shard]
+        largest = max(largest, sizes[bucket])
     size = 16
     while size < 2 * largest:
         size *= 2
     table = np.empty((size, 2), np.uint64)  # hash; anchors counted (0: free), then _NUMBERED + group
     where = np.empty(largest, np.int64)
-    found_ends[:] = found_starts
+    for shard in range(shards):
+        found_ends[shard] = found_starts[shard]
     groups = 0
     for bucket in range(buckets):
-        rows = (starts[bucket + 1] - starts[bucket]).sum()
+        rows = sizes[bucket]
         size = 16
         shift = np.uint64(60)
         while size < 2 * rows:

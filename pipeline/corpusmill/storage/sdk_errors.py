@@ -23,6 +23,7 @@ S3_BUSY = {
     "Throttling",
     "IncompleteBody",
 }
+_PUBLIC = "a public bucket needs none: --anonymous, or anonymous: true beside its endpoint_url"
 NOT_THERE = 501  # the server does not implement the request
 MISMATCHES = {"BadDigest", "XAmzContentSHA256Mismatch", "InvalidDigest"}
 S3_NEXT_STEPS = {
@@ -79,7 +80,7 @@ def s3_explained(verb: str, where: str) -> Iterator[None]:
         raise PermanentError(
             f"s3.no_credentials: no credentials to {verb} an S3 location",
             where=where,
-            next_step="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role",
+            next_step="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role; " + _PUBLIC,
         ) from error
     except ClientError as error:
         raise _of_answer(verb, where, error) from error
@@ -138,7 +139,7 @@ def gcs_explained(verb: str, where: str) -> Iterator[None]:
         raise PermanentError(
             f"gcs.no_credentials: no credentials to {verb} a GCS location",
             where=where,
-            next_step="run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
+            next_step="run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS; " + _PUBLIC,
         ) from error
     except DataCorruption as error:
         raise ChecksumMismatchError(

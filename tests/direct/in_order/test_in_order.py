@@ -272,3 +272,24 @@ def test_in_order_command_of_a_bucket_writes_what_it_writes_of_a_folder(
     )
     assert far == near
     assert any(path.suffix in {".ds", ".bin"} for path in far)
+
+
+def test_tokenize_by_two_processes_writes_the_bytes_and_the_words_of_one(tmp_path: Path) -> None:
+    rows = [{"text": f"{number} words and more " * 400} for number in range(500)]
+    path = write_lines(tmp_path / "in" / "a.jsonl", rows)
+    path.write_bytes(path.read_bytes() + b"malformed\n")
+    said = []
+    for workers in ("1", "2"):
+        output = tmp_path / workers / "tokens"
+        options = ["--tokenizer", "cl100k_base", "--max-rejected-share", "0.1", "-j", workers]
+        done = CliRunner().invoke(app, ["tokenize", str(path), "--output", str(output), *options])
+        assert done.exit_code == 0, done.output
+        said.append(done.output.replace(str(tmp_path / workers), ""))
+    one, two = (
+        {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file()}
+        for root in (tmp_path / "1", tmp_path / "2")
+    )
+    assert said[0] == said[1]
+    assert "malformed" in said[0] or "rejected" in said[0]
+    assert one == two
+    assert {"tokens/a.jsonl/tokens", "tokens/a.jsonl/ends", "tokens.rejected.jsonl"} <= one.keys()

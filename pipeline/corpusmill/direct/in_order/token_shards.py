@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from corpusmill.builds.overlap import require_no_overlap
 from corpusmill.config import absolute_here
+from corpusmill.direct.in_order.cores import in_order
 from corpusmill.direct.in_order.source import RejectedLines, rejected_beside
 from corpusmill.errors import full_device_explained
 from corpusmill.sources.copies import STANDARD, InputFile, each_file
@@ -45,12 +46,13 @@ def tokenize_files(
     text_field: str = "text",
     endpoint_url: str | None = None,
     rejected: RejectedLines | None = None,
+    processes: int = 1,
 ) -> Iterator[TokenizedFile]:
     """Each source file's token shard in `output`/<name of the file>.
 
     Files may be local, in a bucket (`endpoint_url`: of an S3-compatible store) or on the Hub. Shards of an earlier run
     whose files are no longer among the inputs are removed (output_folder.py). Malformed lines go to `rejected`, by
-    default beside `output`.
+    default beside `output`. `processes` encode concurrently; the bytes are those of one.
 
     Raises SourceError for a missing input, ConfigError if `output` holds other files or is below an input,
     RejectedDocumentsError at the end for too many malformed lines.
@@ -65,7 +67,7 @@ def tokenize_files(
     rejected.require_own(inputs, "--output")
     with rejected.collect() as set_aside:
         for file in files:
-            yield _write_shard(file, text_field, set_aside, tokenizer, output / file.name)
+            yield _write_shard(file, text_field, set_aside, tokenizer, output / file.name, processes)
 
 
 def _write_shard(
@@ -74,6 +76,7 @@ def _write_shard(
     set_aside: Callable[[DocumentBatch, int], None],
     tokenizer: Tokenizer,
     folder: Path,
+    processes: int,
 ) -> TokenizedFile:
     """Write the token shard of one file, its summary last: a folder without tokenized.json is incomplete.
 
@@ -97,7 +100,7 @@ def _write_shard(
         folder.mkdir(parents=True, exist_ok=True)
         try:
             (folder / SUMMARY).unlink(missing_ok=True)
-            tokens = write_token_shard(map(tokenizer.encode, texts()), tokenizer, folder)
+            tokens = write_token_shard(in_order(tokenizer.encode, texts(), processes), tokenizer, folder)
             tokenized = TokenizedFile(file.name, documents, text_bytes, tokens, dict(sorted(rejected.items())))
             (folder / SUMMARY).write_text(json.dumps(asdict(tokenized), indent=1, ensure_ascii=False) + "\n")
         except BaseException:

@@ -25,8 +25,8 @@ for its content: 400 to 500 MB/s in all on one core, 1.2 s for a build of 500 ti
 per worker a few blocks and the ends of one shard's records (about 40 bytes each).
 """
 
-from corpusmill.inspect.verify.delivered import render_version, verify_version
+from corpusmill.inspect.verify.delivered import render_version, verify_copy, verify_version
 from corpusmill.inspect.verify.finding import Finding
 from corpusmill.inspect.verify.verification import Verification, render, verify_build
 
-__all__ = ["Finding", "Verification", "render", "render_version", "verify_build", "verify_version"]
+__all__ = ["Finding", "Verification", "render", "render_version", "verify_build", "verify_copy", "verify_version"]

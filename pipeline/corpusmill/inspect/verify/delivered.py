@@ -35,6 +35,7 @@ from corpusmill.config import (
     FramingConfig,
     absolute,
     dataset_folder,
+    named_version,
     version_folder,
 )
 from corpusmill.errors import SourceError
@@ -46,7 +47,17 @@ from corpusmill.inspect.verify.finding import DAMAGE, Finding, difference, findi
 from corpusmill.inspect.verify.verification import Verification, render
 from corpusmill.report.card import CROISSANT, README, card_texts, figures_in
 from corpusmill.storage import Store, StoredFile, Wanted, fetch, is_local, open_store
-from corpusmill.upload.stages.description import DATASET, HELD, LATEST, SUMS, latest_version, reference_text, sums_text
+from corpusmill.upload.stages.description import (
+    DATASET,
+    HELD,
+    LATEST,
+    SUMS,
+    VERSION,
+    VERSION_DIGITS,
+    latest_version,
+    reference_text,
+    sums_text,
+)
 from corpusmill.upload.stages.upload import is_index_cache
 
 NEXT = (
@@ -90,9 +101,25 @@ def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> 
     for destination in config.destinations:
         folder = dataset_folder(absolute(destination.path), config.name)
         try:
-            places.append(_open(destination, folder, version))
+            places.append(_open_destination(destination, folder, version))
         except DAMAGE as error:
             findings.append(finding_of(error, "a destination cannot be read", version_folder(folder, version)))
+    return _verify(places, findings, len(config.destinations), workers)
+
+
+def verify_copy(store: Store, *, workers: int = 1) -> Verification:
+    """Verify the version in one folder, which may have any name, without a configuration. Damage never raises.
+
+    In a folder that is not named as a version dataset.json is believed, and SHA256SUMS, which follows from it, is not.
+    """
+    try:
+        return _verify([_open(store, named_version(store.folder))], [], 1, workers)
+    except DAMAGE as error:
+        return Verification(1, 0, 0, (finding_of(error, "a copy cannot be read", store.folder),))
+
+
+def _verify(places: list[Place], findings: list[Finding], wanted: int, workers: int) -> Verification:
+    """Verify all places, with the dataset.json of any; `findings`: of those of the `wanted` that cannot be opened."""
     versions = {place.version for place in places}
     if len(versions) > 1:
         where = ", ".join(place.store.folder for place in places)
@@ -114,7 +141,7 @@ def verify_version(config: DatasetConfig, version: str, *, workers: int = 1) -> 
                 wrong, sizes = [finding_of(error, "a destination cannot be read", place.store.folder)], []
             findings += wrong
             files, read_bytes = files + len(sizes), read_bytes + sum(sizes)
-    return Verification(len(config.destinations), files, read_bytes, tuple(findings))
+    return Verification(wanted, files, read_bytes, tuple(findings))
 
 
 def render_version(verification: Verification) -> str:
@@ -122,7 +149,7 @@ def render_version(verification: Verification) -> str:
     return render(verification, of="destination", next_step=NEXT)
 
 
-def _open(destination: DestinationConfig, folder: str, version: str) -> Place:
+def _open_destination(destination: DestinationConfig, folder: str, version: str) -> Place:
     if version == "latest":
         latest = latest_version(folder, endpoint_url=destination.endpoint_url)
         if latest is None:
@@ -130,9 +157,15 @@ def _open(destination: DestinationConfig, folder: str, version: str) -> Place:
                 "verify.not_delivered: nothing was delivered to a destination", where=f"{folder}/{LATEST}"
             )
         version = latest
-    store = open_store(version_folder(folder, version), endpoint_url=destination.endpoint_url)
+    return _open(open_store(version_folder(folder, version), endpoint_url=destination.endpoint_url), version)
+
+
+def _open(store: Store, version: str) -> Place:
     files = {file.name: file for file in store.list_files() if not is_index_cache(file.name)}
-    return Place(store, version, files, read_file(store, DATASET), read_card(store))
+    text = read_file(store, DATASET)
+    if not VERSION.fullmatch(version):
+        version = hashlib.sha256(text or b"").hexdigest()[:VERSION_DIGITS]
+    return Place(store, version, files, text, read_card(store))
 
 
 def read_file(store: Store, name: str) -> bytes | None:
