@@ -49,8 +49,8 @@ def verify(
     place: Annotated[
         str,
         typer.Argument(
-            metavar="CONFIG|FOLDER",
-            help="A dataset configuration (YAML); or without one a finished dataset: its folder, s3://, gs:// or hf://.",
+            metavar="DATASET",
+            help="Its configuration (YAML); or, finished, its folder: a path, s3://, gs:// or hf://.",
         ),
     ],
     workers: Workers = None,
