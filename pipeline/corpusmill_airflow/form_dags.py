@@ -247,7 +247,7 @@ def purge(plan_receipt: str) -> None:
     context = get_current_context()
     if context["params"].get("purge"):
         stores = connections.credentials_of(plan_receipt)
-        claimed = running.dataset_claimed(plan_receipt, context, running.this_airflow())
+        claimed = running.dataset_claimed(plan_receipt, context)
         with running.refusal_shown(context), claimed, stores:
             print(worker.ask("purge", plan_receipt=plan_receipt))
 

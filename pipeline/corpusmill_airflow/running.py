@@ -102,10 +102,21 @@ def planned(work: Path, context: Any, make_plan: Callable[[], Planned]) -> list[
     return given
 
 
+def _given_by_plan(context: Any, key: str) -> str:
+    given = context["ti"].xcom_pull(task_ids="plan")
+    return str(given[0].get(key, "")) if given and isinstance(given, list) else ""
+
+
 def plan_of_run(context: Any) -> str:
     """The receipt of the run's plan; "" if it has none of this version."""
-    given = context["ti"].xcom_pull(task_ids="plan")
-    return str(given[0]["plan_receipt"]) if given and isinstance(given, list) else ""
+    return _given_by_plan(context, "plan_receipt")
+
+
+def airflow_of_run(context: Any) -> str:
+    """The id under which the run's plan claimed the dataset. The variable may have another by now: of the first runs of
+    an Airflow, several may make one, and the last stays.
+    """
+    return _given_by_plan(context, "airflow") or this_airflow()
 
 
 def was_ever_cleared(context: Any) -> bool:
@@ -130,8 +141,10 @@ def asks_for_approval(context: Any, plan_receipt: str | Path) -> bool:
 
 
 @contextmanager
-def dataset_claimed(plan_receipt: str, context: Any, airflow: str) -> Iterator[None]:
-    """For a task after the plan's: hold the dataset, or try again later; fail if the run has another plan."""
+def dataset_claimed(plan_receipt: str, context: Any, airflow: str = "") -> Iterator[None]:
+    """For a task after the plan's: hold the dataset, or try again later; fail if the run has another plan. `airflow`:
+    airflow_of_run, if the task was given it.
+    """
     receipt = path_of(plan_receipt)
     graph.open_build(receipt)  # raises if missing: claiming would recreate a renamed work folder
     builds_plan.require_same_code(receipt)
@@ -139,7 +152,7 @@ def dataset_claimed(plan_receipt: str, context: Any, airflow: str) -> Iterator[N
     def run_plan() -> str:
         return Path(plan_of_run(context)).parent.name
 
-    with _waiting(context, airflow) as (me, is_under_way):
+    with _waiting(context, airflow or airflow_of_run(context)) as (me, is_under_way):
         claim.hold_dataset(receipt, me, is_under_way, run_plan)
     with claim.beating(receipt.parents[2], me):
         yield
@@ -299,7 +312,7 @@ def close(context: Any, name: str) -> None:
     if instance.get_ti_count(**this) - instance.get_ti_count(**this, states=sorted(AT_REST)) > 1:
         raise by_version.AirflowRescheduleException(utcnow() + ASK_AGAIN)
     if plan_receipt := plan_of_run(context):
-        with _waiting(context, this_airflow()) as (me, _):
+        with _waiting(context, airflow_of_run(context)) as (me, _):
             claim.release_dataset(path_of(plan_receipt).parents[2], me)
     if name:
         (copies() / f"{name}.yaml").unlink(missing_ok=True)

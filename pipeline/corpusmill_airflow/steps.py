@@ -224,7 +224,7 @@ def run_part(name: str, plan_receipt: str, part: str, processes: int | None = No
     """
     context = get_current_context()
     item, this = find_task(name), parts.read_part(part)
-    holds = running.dataset_claimed(plan_receipt, context, airflow or running.this_airflow())
+    holds = running.dataset_claimed(plan_receipt, context, airflow)
     stores = connections.credentials_of(plan_receipt) if item.uses_stores else nullcontext()
     with running.refusal_shown(context), worker.traffic_counted(name), holds, stores:
         receipts = worker.run_part(
@@ -259,7 +259,7 @@ class Report(BaseOperator):
     @retried_as_its_error_says
     def execute(self, context: Context) -> str:
         """Write the report, and announce the dataset if `latest` points to it."""
-        claimed = running.dataset_claimed(self.plan_receipt, context, running.this_airflow())
+        claimed = running.dataset_claimed(self.plan_receipt, context)
         # Old versions may be removed from the destinations now.
         stores = connections.credentials_of(self.plan_receipt)
         with running.refusal_shown(context), worker.traffic_counted(REPORT), claimed, stores:

@@ -49,12 +49,18 @@ def call_this_airflow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def context(
-    run: str, *under_way: str, plan: str = "", downloads: int = 0, cleared: bool = False, **params: Any
+    run: str,
+    *under_way: str,
+    plan: str = "",
+    airflow: str = "here",
+    downloads: int = 0,
+    cleared: bool = False,
+    **params: Any,
 ) -> dict[str, Any]:
-    """What Airflow gives a task of run `run`, whose plan is `plan`, while the runs `under_way` have not ended;
-    `downloads`: the tasks of its first step that Airflow knows, `cleared`: whether the task was cleared once.
+    """What Airflow gives a task of run `run`, whose plan is `plan`, made by the Airflow `airflow`, while the runs
+    `under_way` have not ended; `downloads`: the tasks of its first step that Airflow knows, `cleared`: whether the task was cleared once.
     """
-    plans = {"plan": [{"plan_receipt": plan, "part": "1/1", "airflow": "here"}] if plan else None}
+    plans = {"plan": [{"plan_receipt": plan, "part": "1/1", "airflow": airflow}] if plan else None}
 
     def get_dr_count(dag_id: str, run_ids: list[str], states: list[str]) -> int:
         assert states == ["queued", "running"]
@@ -134,19 +140,33 @@ def test_run_of_another_airflow_is_waited_for_even_if_it_is_called_alike(
     with pytest.raises(AirflowRescheduleException):
         claim(config, context("one"))
     assert "run one of dataset__demo, of another Airflow, last renewed " in capsys.readouterr().out
-    again = context("one", plan=plan_receipt)
-    with pytest.raises(AirflowRescheduleException), running.dataset_claimed(plan_receipt, again, "there"):
+    again = context("one", plan=plan_receipt, airflow="there")
+    with pytest.raises(AirflowRescheduleException), running.dataset_claimed(plan_receipt, again):
         pytest.fail("another one has it")
-    running.close(ended("one", plan_receipt), "")  # not this one's to release
-    call_this_airflow("here", monkeypatch)
-    running.close(ended("one", plan_receipt), "")
-    call_this_airflow("there", monkeypatch)
+    running.close(ended("one", plan_receipt, "there"), "")  # not this one's to release
+    with pytest.raises(AirflowRescheduleException):
+        claim(config, context("one"))
+    running.close(ended("one", plan_receipt, "here"), "")
     claim(config, context("one"))
 
 
-def ended(run: str, plan: str) -> dict[str, Any]:
+def test_run_keeps_the_dataset_though_another_first_run_has_given_this_airflow_another_id(
+    config: DatasetConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two first runs that found no id each made one; the one whose id was lost waited for itself, ten minutes."""
+    from corpusmill_airflow import running
+
+    plan_receipt = claim(config, context("one"))
+    call_this_airflow("there", monkeypatch)
+    with running.dataset_claimed(plan_receipt, context("one", plan=plan_receipt)):
+        pass
+    running.close(ended("one", plan_receipt, "here"), "")
+    claim(config, context("two"))
+
+
+def ended(run: str, plan: str, airflow: str = "here") -> dict[str, Any]:
     """What Airflow gives the task `close` of a run of which no other task is under way."""
-    given = context(run, plan=plan)
+    given = context(run, plan=plan, airflow=airflow)
     given["ti"].get_ti_count = lambda states=None, **_: 0 if states else 1
     return given
 
