@@ -58,7 +58,8 @@ def context(
     **params: Any,
 ) -> dict[str, Any]:
     """What Airflow gives a task of run `run`, whose plan is `plan`, made by the Airflow `airflow`, while the runs
-    `under_way` have not ended; `downloads`: the tasks of its first step that Airflow knows, `cleared`: whether the task was cleared once.
+    `under_way` have not ended; `downloads`: the tasks of its first step that Airflow knows,
+    `cleared`: whether the task was cleared once.
     """
     plans = {"plan": [{"plan_receipt": plan, "part": "1/1", "airflow": airflow}] if plan else None}
 
