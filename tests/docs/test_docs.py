@@ -134,6 +134,31 @@ def test_commands_of_a_page_run_one_after_another(page: str, tmp_path: Path, mon
         assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
 
 
+def test_commands_of_the_page_on_buckets_run_with_its_configuration(
+    moto: str, moto_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first block of commands, with its first configuration, but for the source on a hub."""
+    text = (DOCS / "buckets.md").read_text()
+    for theirs, ours in {"https://store.example:9000": moto, "s3://my-bucket": "s3://corpus"}.items():
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path / "data", documents=20)
+    for path in (tmp_path / "data").glob("*.zst"):
+        moto_client.upload_file(str(path), "corpus", f"crawl/2026/{path.name}")
+    blocks = FENCE.findall(text)
+    sections = yaml.safe_load(next(block for language, block in blocks if language == "yaml"))
+    sections["source"]["paths"] = sections["source"]["paths"][:1]
+    Path("web.yaml").write_text(yaml.safe_dump(yaml.safe_load(starter()) | sections))
+    commands = [
+        line for line in next(block for language, block in blocks if not language).splitlines() if line[0] != "#"
+    ]
+    assert len(commands) == 6
+    for line in ["corpusmill build web.yaml --workers 1", *commands]:
+        result = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+        assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
+
+
 def test_table_of_sizes_is_what_the_program_works_out() -> None:
     assert sizing.table() in (DOCS / "sizing.md").read_text(), "python -m tests.docs.sizing prints it"
 
