@@ -44,9 +44,18 @@ def shard_of(folder: Path, texts: Sequence[str]) -> TextShard:
 
 
 def decided_of(
-    folder: Path, texts: Sequence[TextShard], least: float, words: int, bands: Bands, partitions: int
+    folder: Path,
+    texts: Sequence[TextShard],
+    least: float,
+    words: int,
+    bands: Bands,
+    partitions: int,
+    references: int = 0,
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint32], dict[str, int]]:
-    """(what decide.decide returns, counts of pairs), through files in `folder` as the stages write them."""
+    """(what decide.decide returns, counts of pairs), through files in `folder` as the stages write them.
+
+    The first `references` texts are of references.
+    """
     digests, keyed = [], []
     for number, text in enumerate(texts):
         signer, own = Signer(words), [np.empty(0, np.uint64)]
@@ -63,7 +72,7 @@ def decided_of(
     for partition in range(partitions):
         (folder / f"pairs-{partition}").mkdir()
         proposed.append(Sections(folder / f"pairs-{partition}"))
-        for name, count in groups.propose(keyed, partition, partitions, proposed[-1].folder).items():
+        for name, count in groups.propose(keyed, partition, partitions, proposed[-1].folder, references).items():
             counts[name] += count
     answers = []
     for number, text in enumerate(texts):
@@ -71,8 +80,9 @@ def decided_of(
         (answered := folder / f"sets-{number}").mkdir()
         similarity.write_sets(text, asked, digests[number], words, answered)
         answers.append(Sections(answered))
-    matches = []
-    for number, text in enumerate(texts):
+    assert not any(len(of.read(groups.PAIRS, number, columns=2)) for of in proposed for number in range(references))
+    matches = [np.empty(0, similarity.MATCH)] * references
+    for number, text in enumerate(texts[references:], references):
         pairs = np.concatenate([of.read(groups.PAIRS, number, columns=2) for of in proposed])
         rows, compared = similarity.compare(text, pairs, digests[number], answers, words, least)
         matches.append(rows)
@@ -82,12 +92,18 @@ def decided_of(
 
 
 def found_in(
-    folder: Path, shards: Sequence[Sequence[str]], least: float, words: int, bands: Bands, partitions: int
+    folder: Path,
+    shards: Sequence[Sequence[str]],
+    least: float,
+    words: int,
+    bands: Bands,
+    partitions: int,
+    references: int = 0,
 ) -> tuple[Found, dict[str, int]]:
     """(for each text of all shards its kept one and their similarity, or None; counts of pairs)."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = [shard_of(folder / f"text-{number}", of_shard) for number, of_shard in enumerate(shards)]
-    decided, copies, counts = decided_of(folder, texts, least, words, bands, partitions)
+    decided, copies, counts = decided_of(folder, texts, least, words, bands, partitions, references)
     bases = np.cumsum([0, *map(len, shards)])
     found: Found = [None] * int(bases[-1])
     for number, rows in enumerate(decided):
@@ -125,8 +141,8 @@ def test_near_duplicates_of_the_labelled_set_are_nearly_all_and_each_has_a_kept_
         assert share == float(oracle.jaccard(sets[kept], sets[number])) >= 0.8
 
 
-def expected(texts: Sequence[str], least: str, words: int) -> Found:
-    matches = oracle.decide(texts, least, words)
+def expected(texts: Sequence[str], least: str, words: int, references: int = 0) -> Found:
+    matches = oracle.decide(texts, least, words, references=references)
     return [None if match is None else (match.kept, float(match.similarity)) for match in matches]
 
 
@@ -147,6 +163,7 @@ text_of_words = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
     words=st.sampled_from([1, 2, 5]),
     ends=st.lists(st.integers(0, 12), max_size=4),
     partitions=st.sampled_from([1, 4, 64]),
+    references=st.integers(0, 2),
 )
 def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whatever_the_shards(
     tmp_path_factory: pytest.TempPathFactory,
@@ -156,14 +173,17 @@ def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whate
     words: int,
     ends: list[int],
     partitions: int,
+    references: int,
 ) -> None:
     for which, place, word in edits:  # a copy of one of them with a word replaced
         spelled = texts[which % len(texts)].split()
         spelled[place : place + 1] = [word]
         texts.append(" ".join(spelled))
     folder = tmp_path_factory.mktemp("rounds")
-    found, counts = found_in(folder, cut(texts, ends), float(least), words, EVERY_PAIR, partitions)
-    assert found == expected(texts, least, words)
+    shards = cut(texts, ends)
+    references = min(references, len(shards) - 1)
+    found, counts = found_in(folder, shards, float(least), words, EVERY_PAIR, partitions, references)
+    assert found == expected(texts, least, words, sum(map(len, shards[:references])))
     assert counts["rows"] == len(texts) * 109
     assert counts["pairs_left_out"] == counts["left_out"] == 0  # a group of twelve is compared whole
 

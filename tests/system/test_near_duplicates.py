@@ -17,11 +17,13 @@ from corpusmill.builds.forgetting.purge import purge
 from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
+from corpusmill.inspect.lineage import locate_id, render_located
 from corpusmill.inspect.verify import verify_build
 from corpusmill.inspect.verify.destinations import IN_SPITE
 from corpusmill.near_duplicates.stages.near_duplicates import TooManyNearDuplicatesError
 from corpusmill.steps.stages import filter as filter_stage
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
+from corpusmill.upload.stages.summarize import summarize
 from tests.near_duplicates.test_engine import edited
 from tests.oracles import near_duplicates as oracle
 from tests.raising import raises
@@ -180,6 +182,75 @@ def test_count_of_near_duplicates_is_refused_where_it_is_not_known(tmp_path: Pat
         plan_dataset(near(tmp_path, "report", budget={f"where {field} > 1": "2 epochs"}))
     with raises("near_duplicates.not_counted", "no near_duplicates"):
         plan_dataset(settings(tmp_path, budget={f"where {field} > 1": "2 epochs"}))
+
+
+def against(root: Path, rows: list[dict[str, Any]], *, tables: bool = False) -> list[dict[str, str]]:
+    """The references that hold the first twenty documents, cut into shards; the dataset has the others."""
+    write_sources(root, rows, tables=tables)
+    source = next((root / "corpus").glob("part0.*"))
+    (references := root / "references").mkdir()
+    source.rename(references / source.name)
+    (references / "b.jsonl").write_text(json.dumps({"id": "b", "text": rows[59]["text"] + " more"}) + "\n")
+    paths = [references / source.name, references / "b.jsonl"]
+    return [{"path": str(path), "shard_bytes": "4KiB"} for path in paths]
+
+
+def matches_against(rows: list[dict[str, Any]]) -> dict[str, tuple[str, float]]:
+    """`matches_of` the last forty, where the others and `b` are references."""
+    before = [*rows[:20], {"id": "b", "text": rows[59]["text"] + " more"}]
+    ordered = [*before, *rows[20:]]
+    found = oracle.decide([row["text"] for row in ordered], "0.8", references=len(before))
+    pairs = zip(ordered, found, strict=True)
+    return {row["id"]: (ordered[match.kept]["id"], float(match.similarity)) for row, match in pairs if match}
+
+
+@pytest.mark.parametrize("action", ["remove", "annotate"])
+def test_near_duplicates_of_references_are_found_and_name_the_reference(tmp_path: Path, action: str) -> None:
+    rows = documents()
+    tables = action == "annotate"
+    references = against(tmp_path, rows, tables=tables)
+    expected = matches_against(rows)
+    built = build(near(tmp_path, action, dedup={**DEDUP, "against": references}))
+    assert listed(tmp_path) == expected
+    pairs = [json.loads(line) for line in (tmp_path / "outputs" / "tiny" / "latest" / PAIRS).read_text().splitlines()]
+    held = {row["id"]: row.get("kept_reference") for row in pairs}
+    paths = {**{row["id"]: references[0]["path"] for row in rows[:20]}, "b": references[1]["path"]}
+    assert held == {name: paths.get(kept) for name, (kept, _) in expected.items()}
+    assert {*held.values()} == {None, *paths.values()}
+    for row in pairs:
+        number = int(row["kept_id"].removeprefix("d")) if row["kept_id"] != "b" else 0
+        file = "b.jsonl" if row["kept_id"] == "b" else f"part{number // 20}.{'parquet' if tables else 'jsonl'}"
+        assert (row["kept_file"], row["kept_line"]) == (file, number % 20 + 1)
+    assert not verify_build(built).findings
+    folder = tmp_path / "outputs" / "tiny" / "latest" / "documents"
+    written = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    if tables:
+        written = [row for path in sorted(folder.iterdir()) for row in pq.read_table(path).to_pylist()]
+        noted = {row["id"]: about for row in written for about in row["near_duplicate_of"]}
+        assert {name: (about["reference"], about["id"]) for name, about in noted.items()} == {
+            name: (held[name], kept) for name, (kept, _) in expected.items()
+        }
+    assert {row["id"] for row in written} == {row["id"] for row in rows[20:]} - ({*expected} if not tables else {*()})
+    facts = summarize(built).near_duplicates
+    assert facts
+    of_reference = [pair for pair in facts.pairs if held[pair.left_out.id]]
+    assert of_reference
+    for pair in of_reference:
+        assert pair.kept.source_file.startswith(f"{held[pair.left_out.id]}: ")
+    if not tables:
+        (found,) = locate_id(built, of_reference[0].left_out.id)
+        assert f"kept        {held[of_reference[0].left_out.id]}: " in render_located(found)
+
+
+def test_references_are_not_compared_with_within_sources(tmp_path: Path) -> None:
+    rows = documents()
+    references = against(tmp_path, rows)
+    paths = [str(tmp_path / "corpus" / f"part{number}.jsonl") for number in (1, 2)]
+    dedup = {**DEDUP, "against": references}
+    built = build(near(tmp_path, "report", near={"within": "source"}, source={"paths": paths}, dedup=dedup))
+    expected = [matches_of(rows[first : first + 20]) for first in (20, 40)]
+    assert listed(tmp_path) == {name: match for of_source in expected for name, match in of_source.items()}
+    assert built.units("reference_sign") == []
 
 
 def forgetting(root: Path, *names: str) -> Any:

@@ -20,7 +20,7 @@ from tests.system.corpus import configuration, write_corpus
 NOT_BUILT = {
     *("decisions", "join", "copies", "filter", "decided", "benchmarks", "decontaminate", "budget"),
     *("refine", "lost", "quarantine"),
-    *("reference", "reference_index", "reference_context", "reference_border"),
+    *("reference", "reference_index", "reference_context", "reference_border", "reference_sign", "reference_sets"),
 }
 NEAR = {"action": "remove"}
 ALL_STAGES = tuple(stage for stage in (PLAN, *GRAPH.names) if stage not in NOT_BUILT)

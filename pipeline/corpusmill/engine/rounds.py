@@ -79,7 +79,10 @@ BUILT_IN = (
             Round("read", ("index",)),
             # A list is matched with all shards before it drops a document of one.
             Round("join", ("quarantine", "join"), barrier=lambda config: bool(config.listed_decisions())),
-            Round("index", ("reference_index", "decided", "copies", "filter", "decontaminate", "sign", "anchor")),
+            Round(
+                "index",
+                ("reference_index", "reference_sign", "decided", "copies", "filter", "decontaminate", "sign", "anchor"),
+            ),
         ),
     ),
     Step(
@@ -87,7 +90,7 @@ BUILT_IN = (
         "Documents that are copies of an earlier one but for small differences are found, and left out",
         (
             Round("propose", ("propose",)),
-            Round("sets", ("sets",)),
+            Round("sets", ("sets", "reference_sets")),
             Round("compare", ("compare",)),
             Round("decide", ("decide",), alone=True),
             Round("left_out", ("near_duplicates",), moved=("anchor",)),

@@ -13,8 +13,9 @@ components: if A is like B and B like C, but A not like C, then A and C are kept
     text, pairs, sets --compare--> pairs at or above the threshold                   per shard             similarity.py
     pairs of all shards --decide--> documents left out, each with its kept one       one step              decide.py
 
+Documents of references (`dedup.against`) are earlier than all others, always kept, and not compared with each other.
 The room's stages are in stages/; the modules that write the files between them have their bytes. A document is numbered
-`shard << 32 | ordinal`: numbers are in the order of documents.
+`shard << 32 | ordinal`, shards of references first: numbers are in the order of documents.
 
 Hashing proposes, sets decide: of the pairs at the threshold Bands.recall is proposed (0.996 at 0.8), more above it. Two
 bounds keep a group of n near-copies from costing n^2: pairs with LEADERS documents per group (groups.py), and few

@@ -7,6 +7,7 @@ The documents of a partition that share a key are a group. Each is paired with e
 them while it has few, in a large group with `LEADERS` of them: half are the group's first, which are those that are
 kept if all are alike, half the last before it. Documents with equal digests (the tag) count once among the leaders.
 What that leaves out is counted. The digest is a key, too, so equal documents always meet the first of their kind.
+Documents of references (`dedup.against`) come first, lead their groups, and are not paired with each other.
 
     pairs           sections by shard: document u64 | earlier document, of any shard, u64 (see numbered), with EQUAL if
                     they were found by their digests
@@ -91,10 +92,13 @@ class KeyWriter:
         (self._folder / f"{KEYS}.index").write_bytes(np.concatenate(self._starts).astype("<u8").data)
 
 
-def propose(shards: Sequence[Sections], partition: int, partitions: int, folder: Path) -> dict[str, int]:
+def propose(
+    shards: Sequence[Sections], partition: int, partitions: int, folder: Path, references: int = 0
+) -> dict[str, int]:
     """Write the pairs of a partition; returns counts: rows, pairs, pairs_left_out.
 
-    `shards`: their folders of keys, in order; `partitions` divides BUCKETS.
+    `shards`: their folders of keys, in order, of which the first `references` are not paired with earlier documents;
+    `partitions` divides BUCKETS.
     """
     first, last = partition * BUCKETS // partitions, (partition + 1) * BUCKETS // partitions
     rows, numbers = _rows_of(shards, first, last)
@@ -107,11 +111,11 @@ def propose(shards: Sequence[Sections], partition: int, partitions: int, folder:
     counts = np.zeros(len(shards), np.int64)
     left_out = 0
     leads = np.zeros(len(keys), np.bool_)
-    for pairs, missed in _pairs(keys, tags, numbers, leads):
+    for pairs, missed in _pairs(keys, tags, numbers, leads, references):
         counts += np.bincount(shards_of(pairs[:, 0]), minlength=len(shards))
         left_out += missed
     with SectionWriter(folder, PAIRS, counts.tolist(), 16) as writer:
-        for pairs, _ in _pairs(keys, tags, numbers, leads):
+        for pairs, _ in _pairs(keys, tags, numbers, leads, references):
             of_shard = shards_of(pairs[:, 0]).astype(np.min_scalar_type(len(shards)))
             pairs[:, 0] = documents_of(pairs[:, 0])
             by_shard = np.argsort(of_shard, kind="stable")
@@ -145,26 +149,33 @@ def _shared(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _pairs(
-    keys: NDArray[np.uint64], tags: NDArray[np.uint32], numbers: NDArray[np.uint64], leads: NDArray[np.bool_]
+    keys: NDArray[np.uint64],
+    tags: NDArray[np.uint32],
+    numbers: NDArray[np.uint64],
+    leads: NDArray[np.bool_],
+    references: int,
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
     """(uint64 (n, 2): later and earlier document of each pair; how many pairs were left out), chunk by chunk; sets
     `leads` of the rows of earlier documents.
     """
     state, leaders = np.zeros(2, np.int64), np.empty(LEADERS, np.int64)
     pairs = np.empty((min(_CHUNK, len(keys)) * LEADERS, 2), np.uint64)
+    own = np.uint64(references) << _SHARD
     for first in range(0, len(keys), _CHUNK):
         last = min(first + _CHUNK, len(keys))
-        filled, missed = pair_rows(keys, tags, numbers, first, last, state, leaders, leads, pairs)
+        filled, missed = pair_rows(keys, tags, numbers, own, first, last, state, leaders, leads, pairs)
         yield pairs[:filled].copy(), missed
 
 
 @kernel
 def pair_rows(
-    keys: Any, tags: Any, numbers: Any, first: Any, last: Any, state: Any, leaders: Any, leads: Any, pairs: Any
+    keys: Any, tags: Any, numbers: Any, own: Any, first: Any, last: Any, state: Any, leaders: Any, leads: Any,
+    pairs: Any,
 ) -> Any:  # fmt: skip
     """Pair the documents of rows [first, last) with the leaders of their groups; returns (pairs, pairs left out).
 
     keys, tags, numbers     of the rows, by key, then number
+    own                     the least number that is paired with earlier ones
     state, leaders          of the group that the row before `first` belongs to: how many leaders it has, how many
                             documents it has had; the row of each leader
     leads                   set for the rows of documents that are the earlier one of a pair
@@ -179,11 +190,11 @@ def pair_rows(
         for leader in range(state[0]):
             earlier = leaders[leader]
             known = known or tags[earlier] == tags[row]
-            if numbers[earlier] != numbers[row]:
+            if numbers[row] >= own and numbers[earlier] != numbers[row]:
                 pairs[filled, 0], pairs[filled, 1] = numbers[row], numbers[earlier] | equal
                 leads[earlier] = True
                 filled += 1
-        missed += state[1] - state[0]
+        missed += (state[1] - state[0]) * (numbers[row] >= own)
         if not known:
             place = state[0]
             if place == LEADERS:

@@ -235,13 +235,13 @@ def match_requests(config: DatasetConfig, forget: ForgetConfig, wanted: Sequence
 
 
 def _groups_of(build: Build, asked: set[bytes], *, by_id: bool) -> int:
-    """How many documents that near-duplicates of a build were left out for are asked for."""
+    """How many documents of a build that near-duplicates were left out for are asked for."""
     led = set()
     for shard in build.units("near_duplicates"):
         with build.opened("near_duplicates", shard, PAIRS) as folder, (folder / PAIRS).open("rb") as pairs:
             for pair in map(orjson.loads, pairs):
                 place = pair["kept_file"], pair["kept_line"]
-                if key_of(*([pair["kept_id"]] if by_id else place)) in asked:
+                if "kept_reference" not in pair and key_of(*([pair["kept_id"]] if by_id else place)) in asked:
                     led.add(place)
     return len(led)
 

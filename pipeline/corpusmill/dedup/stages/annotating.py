@@ -6,7 +6,8 @@ All are lists, possibly empty. Positions are bytes of the written text as UTF-8.
                                   the dataset itself and n for the n-th entry of `against`
     decontamination.annotate_key  {benchmark, item, part, begin, end, share} of each hit; begin = end where dedup
                                   removed the whole passage
-    near_duplicates.annotate_key  {id, file, line, similarity} of the earlier document that it is a near-duplicate of
+    near_duplicates.annotate_key  {id, file, line, similarity} of the earlier document that it is a near-duplicate of;
+                                  with `against` its reference, null for the dataset itself, too
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ PAIRS, LEFT_OUT = "pairs.jsonl", "left_out"  # of near_duplicates, which imports
 
 class Settings(PlacedSettings, frozen=True, kw_only=True):
     """What is written back of a shard. `against`: ranges name the reference that holds them; `hits_key`: where
-    documents list the benchmark items that they hold; `near_key`: where they name what they nearly duplicate.
+    documents list the benchmark items that they hold; `near_key`: where they name what they nearly duplicate, which
+    may be in a reference with `near_references`.
     """
 
     mode: Literal["remove", "annotate"]
@@ -60,6 +62,7 @@ class Settings(PlacedSettings, frozen=True, kw_only=True):
     drop_empty: bool | UnsetType = UNSET
     hits_key: str | UnsetType = UNSET
     near_key: str | UnsetType = UNSET
+    near_references: bool | UnsetType = UNSET
     against: bool | UnsetType = UNSET
 
 
@@ -148,7 +151,7 @@ def hits_of(inputs: Inputs, settings: Settings, text: TextShard, ranges: NDArray
     return hits
 
 
-def near_of(inputs: Inputs) -> Hits:
+def near_of(inputs: Inputs, settings: Settings) -> Hits:
     """Of a shard's documents that nearly duplicate one, that one."""
     if "near" not in inputs:
         return {}
@@ -156,11 +159,13 @@ def near_of(inputs: Inputs) -> Hits:
     documents = _places_left(inputs["text"], np.fromfile(folder / LEFT_OUT, "<u8").astype(np.int64)).tolist()
     with (folder / PAIRS).open("rb") as rows:
         each = zip(documents, map(orjson.loads, rows), strict=True)
-        return {document: [_about_kept(row)] for document, row in each if document >= 0}
+        return {document: [_about_kept(row, settings)] for document, row in each if document >= 0}
 
 
-def _about_kept(row: dict[str, Any]) -> dict[str, Any]:
-    return {**{name: row[f"kept_{name}"] for name in ("id", "file", "line")}, "similarity": row["similarity"]}
+def _about_kept(row: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    of_reference = {"reference": row.get("kept_reference")} if settings.near_references else {}
+    kept = {name: row[f"kept_{name}"] for name in ("id", "file", "line")}
+    return {**of_reference, **kept, "similarity": row["similarity"]}
 
 
 def _places_left(final: Input, documents: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -180,9 +185,9 @@ def hits_column() -> Any:
     return pa.list_(pa.struct([*words, *places, pa.field("share", pa.float64())]))
 
 
-def near_column() -> Any:
+def near_column(*, references: bool) -> Any:
     """The type of what is nearly duplicated in parquet."""
-    words = [pa.field(name, pa.string()) for name in ("id", "file")]
+    words = [pa.field(name, pa.string()) for name in ("reference", "id", "file")][not references :]
     return pa.list_(pa.struct([*words, pa.field("line", pa.int64()), pa.field("similarity", pa.float64())]))
 
 
@@ -233,7 +238,7 @@ def _expected_near(inputs: Inputs, settings: Settings, text: TextShard, removed:
     """What each document nearly duplicates, by its line in its file."""
     rows = _placed_rows(inputs, settings, text, inputs["near"].folder() / PAIRS)
     return {
-        document: [_about_kept(row)]
+        document: [_about_kept(row, settings)]
         for document, row in rows
         if not _dropped(settings, _stays(text, document, removed))
     }

@@ -136,7 +136,8 @@ def _identity(build: Build, unit: str) -> Settings:
     )
 
 
-def _sources(build: Build, unit: str) -> list[Sources]:
+def sources_of(build: Build, unit: str) -> list[Sources]:
+    """The files of a shard of a reference."""
     wanted, _, files = of_unit(build, unit)
     return [Sources(files, wanted.endpoint)]
 
@@ -184,7 +185,7 @@ STAGE = Stage(
     after=(),
     wanted=lambda config: bool(config.dedup.against),
     units=_units,
-    work=Work(Settings, _identity, lambda _build, _unit: {}, _run, _sources),
+    work=Work(Settings, _identity, lambda _build, _unit: {}, _run, sources_of),
     common=True,
     outside=_in_place,
     recount=_recount,

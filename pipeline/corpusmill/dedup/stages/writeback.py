@@ -77,6 +77,7 @@ def _identity(build: Build, shard: str) -> Settings:
         drop_empty=UNSET if annotating else dedup.drop_empty,
         hits_key=wanted.annotate_key if wanted and with_hits else UNSET,
         near_key=near.annotate_key if near and with_near else UNSET,
+        near_references=bool(build.units("reference_sign")) or UNSET if with_near else UNSET,
         lines_before=lines_before(build, shard) or UNSET if with_hits or with_near else UNSET,
         against=True if annotating and build.plan.references else UNSET,
     )
@@ -93,7 +94,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     traffic = Traffic()
     text = text_shard.open_text_shard(inputs["text"].folder())
     ranges = ranges_of(inputs, settings, text)
-    hits, near = hits_of(inputs, settings, text, ranges), near_of(inputs)
+    hits, near = hits_of(inputs, settings, text, ranges), near_of(inputs, settings)
     totals: Counter[str] = Counter()
     advance.begin(sum(file.size_bytes for file in inputs.source.files))
     content = {"text_content": NOTHING, "kept_content": NOTHING, "noted_content": NOTHING}
@@ -142,7 +143,10 @@ def _annotations(settings: Settings, hits: Hits, near: Hits, first_document: int
 
         return dedup_annotations.Annotation(key, of_document, column=column() if table else None)
 
-    found = [(settings.hits_key, hits, hits_column), (settings.near_key, near, near_column)]
+    def of_near() -> Any:
+        return near_column(references=bool(settings.near_references))
+
+    found = [(settings.hits_key, hits, hits_column), (settings.near_key, near, of_near)]
     return [annotation(key, values, column) for key, values, column in found if key]
 
 

@@ -160,7 +160,10 @@ class ContaminatedLine:
 
 @dataclass(frozen=True)
 class NearDuplicateLine:
-    """A document that was left out for its similarity with a kept one, and the file that lists all of its shard."""
+    """A document that was left out for its similarity with a kept one, and the file that lists all of its shard.
+
+    `reference`: the entry of `dedup.against` that the kept one is of; "" for a document of the dataset.
+    """
 
     source: str
     line: int
@@ -168,6 +171,7 @@ class NearDuplicateLine:
     similarity: float
     kept: tuple[str, int, str]
     pairs: Path
+    reference: str = ""
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,7 @@ def render_located(entry: Located | ContaminatedLine | NearDuplicateLine | Dropp
         return "\n".join([*lines, "", *table(("benchmark", "item", "at bytes", "of the item"), items)])
     if isinstance(entry, NearDuplicateLine):
         file, line, name = entry.kept
+        file = f"{entry.reference}: {file}" if entry.reference else file
         lines = [
             f"{inline(entry.source)}, line {entry.line:,}  id {inline(entry.id) or 'none'}: removed, near-duplicate",
             f"  kept        {inline(file)}, line {line:,}  id {inline(name) or 'none'}: {entry.similarity:.1%} similar",

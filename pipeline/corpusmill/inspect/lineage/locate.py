@@ -199,6 +199,7 @@ def _near_duplicates(build: Build, shard: Shard, wanted: Callable[[dict[str, Any
                 *(row["file"], row["line"], row["id"], row["similarity"]),
                 kept=(row["kept_file"], row["kept_line"], row["kept_id"]),
                 pairs=path,
+                reference=row.get("kept_reference", ""),
             )
             for row in filter(wanted, map(orjson.loads, rows))
         ]

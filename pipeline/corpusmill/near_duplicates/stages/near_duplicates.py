@@ -4,18 +4,22 @@ leaves them out before the search for repeats.
 Because they take no part in deduplication, the copy that dedup keeps is never dropped after its repeats were removed.
 `annotate` and `report` leave the text unchanged; with `annotate`, writeback names the kept one in each document.
 
-    pairs.jsonl     a line for each document that is left out (or would be), in order of documents
+    pairs.jsonl     a line for each document that is left out (or would be), in order of documents: id, file, line,
+                    kept_id, kept_file, kept_line, similarity, stands_for; kept_reference if it is of `dedup.against`
     left_out        u64 each: the ordinal of each line's document
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.annotating import LEFT_OUT, PAIRS
+from corpusmill.dedup.stages.partitions import text_opened
+from corpusmill.dedup.stages.reference import is_reference, of_unit
 from corpusmill.dedup.stages.union import code_span
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
@@ -28,13 +32,16 @@ from corpusmill.near_duplicates.stages.rounds import (
     ABOUT,
     ABOUT_ENDS,
     UNIT,
+    compared_shards,
+    files_of,
+    place_among,
     sections_in,
     settings_of,
     text_step,
     wanted,
 )
 from corpusmill.report.facts import Flow
-from corpusmill.sources.parts import PlacedSettings, lines_before, places_in, places_of, shard_sources
+from corpusmill.sources.parts import PlacedSettings, lines_before, places_in, shard_sources
 from corpusmill.sources.stages.index import compared_stage, require_few_rejected, text_total
 
 with lazily:
@@ -69,7 +76,9 @@ def _removes(build: Build) -> bool:
 
 
 class Settings(PlacedSettings, frozen=True, kw_only=True):
-    """Whether documents are left out, whether the others get the field STANDS_FOR, and the shard's number."""
+    """Whether documents are left out, whether the others get the field STANDS_FOR, and the shard's place among those
+    that are compared.
+    """
 
     removes: bool
     shard: int
@@ -79,14 +88,15 @@ class Settings(PlacedSettings, frozen=True, kw_only=True):
 def _identity(build: Build, shard: str) -> Settings:
     before = lines_before(build, shard) or UNSET
     stands_for = build.plan.stands_for or UNSET
-    return Settings(removes=_removes(build), shard=int(shard), lines_before=before, stands_for=stands_for)
+    place = place_among(build, shard)
+    return Settings(removes=_removes(build), shard=place, lines_before=before, stands_for=stands_for)
 
 
 def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
     return {
         "text": [text_step(build, shard)],
         "decided": [("decide", UNIT)],
-        "answers": whole(build, "sets"),
+        "answers": whole(build, "reference_sets", "sets"),
     }
 
 
@@ -131,7 +141,7 @@ def is_pairs(file: BinaryIO) -> bool:
 
 
 def _about_kept(inputs: Inputs, kept: NDArray[np.uint64]) -> list[dict[str, Any]]:
-    """The id, file and line of each of these documents of any shard."""
+    """The id, file and line of each of these documents of any shard, and its reference if it is of one."""
     about: list[dict[str, Any]] = [{}] * len(kept)
     shards, answers = groups.shards_of(kept), inputs.every("answers")
     for shard in np.unique(shards).tolist():
@@ -260,16 +270,42 @@ def require_few_removed(build: Build) -> None:
 
 def _examples(build: Build) -> list[str]:
     """The places of the least similar pairs of the source that would lose the largest share."""
-    examples = []
-    for document, kept, share in build.receipt("decide", UNIT).details["examples"]:
-        places = []
-        for number in (document, kept):
-            shard, ordinal = f"{number >> 32:05d}", number & 0xFFFFFFFF
-            with build.opened(*text_step(build, shard)) as folder:
-                file, line = places_of(build, shard, text_shard.open_text_shard(folder))(ordinal)
-            places.append(f"{file} line {line + 1:,}")
-        examples.append(f"{share:.3f}: {' and '.join(places)}")
-    return examples
+    pairs = build.receipt("decide", UNIT).details["examples"]
+    found = documents_at(build, {number for pair in pairs for number in pair[:2]})
+    places = {number: f"{about.file} line {about.line:,}" for number, about in found.items()}
+    return [f"{share:.3f}: {places[document]} and {places[kept]}" for document, kept, share in pairs]
+
+
+class PlacedDocument(NamedTuple):
+    """A document that was compared: its text, and its place in the user's own files.
+
+    `file` begins with its reference, if it is of one.
+    """
+
+    text: bytes
+    file: str
+    line: int
+    id: str
+
+
+def documents_at(build: Build, numbers: set[int]) -> dict[int, PlacedDocument]:
+    """{number of a document: that document}."""
+    shards = compared_shards(build)
+    of_shards: dict[str, list[int]] = defaultdict(list)
+    for number in sorted(numbers):
+        of_shards[shards[number >> 32]].append(number)
+    found = {}
+    for shard, own in of_shards.items():
+        reference = f"{of_unit(build, shard)[1].path}: " if is_reference(shard) else ""
+        with text_opened(build, text_step(build, shard)) as (text, need):
+            files, before = files_of(build, shard)
+            place, ids = places_in(files, text, before), text.document_ids()
+            for number in own:
+                ordinal = number & 0xFFFFFFFF
+                need(*text.bounds(ordinal, 1).tolist())
+                file, line = place(ordinal)
+                found[number] = PlacedDocument(text.document_bytes(ordinal), reference + file, line + 1, ids[ordinal])
+    return found
 
 
 def removal_in_words(build: Build) -> str:

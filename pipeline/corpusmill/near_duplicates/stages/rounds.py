@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import unidata_version
 
 from msgspec import UNSET, UnsetType
 
+from corpusmill.dedup.stages.anchor import require_readable
+from corpusmill.dedup.stages.reference import file_of_reference, is_reference, of_unit, place_of, sources_of
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
 from corpusmill.engine.work import Identity, Input, Inputs, Resources, Work
@@ -28,12 +32,15 @@ with lazily:
 
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig
     from corpusmill.config.sections import NearDuplicatesConfig
     from corpusmill.engine.build import Build
+    from corpusmill.engine.plan import SourceFile
     from corpusmill.engine.sections import Sections
 
 UNIT = "dataset"
@@ -55,9 +62,32 @@ def settings_of(build: Build) -> NearDuplicatesConfig:
     return build.config.near_duplicates
 
 
+def _compares_references(config: DatasetConfig) -> bool:
+    near = config.near_duplicates
+    return near is not None and near.within == "dataset" and bool(config.dedup.against)
+
+
+def compared_shards(build: Build) -> list[str]:
+    """The shards that are compared, in order: those of references, then the dataset's."""
+    return [*build.units("reference_sign"), *build.units("sign")]
+
+
+def place_among(build: Build, shard: str) -> int:
+    """The position of a shard in `compared_shards`."""
+    return place_of(build, shard) if is_reference(shard) else len(build.units("reference_sign")) + int(shard)
+
+
 def text_step(build: Build, shard: str) -> StepName:
     """The step whose text is compared."""
-    return compared_stage(build, shard), shard
+    return ("reference" if is_reference(shard) else compared_stage(build, shard)), shard
+
+
+def files_of(build: Build, shard: str) -> tuple[Sequence[SourceFile], dict[str, int]]:
+    """(the files of a shard that is compared, the lines before each part of one: see lines_before)."""
+    if not is_reference(shard):
+        return build.plan.shards[int(shard)], lines_before(build, shard)
+    files = of_unit(build, shard)[2]
+    return files, {file.name: file_of_reference(build, shard, file.name)[1] for file in files if file.part}
 
 
 def sections_in(step: Input) -> Sections:
@@ -138,6 +168,23 @@ SIGN = Stage(
     reclaimed=("*",),
     read_until="decide",
 )
+REFERENCE_SIGN = replace(
+    SIGN,
+    name="reference_sign",
+    after=("reference",),
+    per_shard=False,
+    wanted=_compares_references,
+    units_of="reference",
+    common=True,
+    gate=require_readable,
+    reclaimed=(),
+    read_until="",
+    shown=Shown(on_trunk=False),
+)
+
+
+def _rows_signed(build: Build) -> int:
+    return build.total("reference_sign", "rows") + build.total("sign", "rows")
 
 
 def _units_propose(build: Build) -> list[str]:
@@ -146,35 +193,41 @@ def _units_propose(build: Build) -> list[str]:
     """
     most = max(int(build.config.dedup.memory) // BYTES_PER_ROW, 1)
     partitions = LEAST_PARTITIONS
-    while partitions < MOST_PARTITIONS and build.total("sign", "rows") > most * partitions:
+    while partitions < MOST_PARTITIONS and _rows_signed(build) > most * partitions:
         partitions *= 2
     return [f"{partition:05d}" for partition in range(partitions)]
 
 
 class ProposeSettings(Identity, frozen=True, kw_only=True):
-    """Which partition it is."""
+    """Which partition it is. `references`: how many of the shards are of references."""
 
     partition: int
     partitions: int
+    references: int | UnsetType = UNSET
 
 
 def _identity_propose(build: Build, unit: str) -> ProposeSettings:
-    return ProposeSettings(partition=int(unit), partitions=len(build.units("propose")))
+    references = len(build.units("reference_sign")) or UNSET
+    return ProposeSettings(partition=int(unit), partitions=len(build.units("propose")), references=references)
+
+
+def _inputs_propose(build: Build, _unit: str) -> dict[str, list[StepName]]:
+    return {"keys": whole(build, "reference_sign", "sign")}
 
 
 def _run_propose(inputs: Inputs, settings: ProposeSettings, folder: Path, _resources: Resources) -> Outcome:
     shards = [sections_in(step) for step in inputs.every("keys")]
-    counts = groups.propose(shards, settings.partition, settings.partitions, folder)
+    counts = groups.propose(shards, settings.partition, settings.partitions, folder, settings.references or 0)
     return Outcome(counts={**counts, "bytes_read": 16 * counts["rows"]})
 
 
 PROPOSE = Stage(
     "propose",
     version=1,
-    after=("sign",),
+    after=("sign", "reference_sign"),
     wanted=wanted,
     units=_units_propose,
-    work=Work(ProposeSettings, _identity_propose, lambda build, _unit: {"keys": whole(build, "sign")}, _run_propose),
+    work=Work(ProposeSettings, _identity_propose, _inputs_propose, _run_propose),
     recount=lambda _build, _unit, folder: Recount({"pairs": recounting.section_rows(folder, groups.PAIRS, 16)}),
     reclaimed=("*",),
     read_until="compare",
@@ -184,24 +237,27 @@ PROPOSE = Stage(
 
 
 class SetsSettings(PlacedSettings, frozen=True, kw_only=True):
-    """What a run of words is, and the shard's number."""
+    """What a run of words is, the shard's place among those that are compared, and which reference it is of."""
 
     words: int
     unicode: str
     shard: int
+    reference: str | UnsetType = UNSET
 
 
 def _identity_sets(build: Build, shard: str) -> SetsSettings:
     return SetsSettings(
         words=settings_of(build).words,
         unicode=unidata_version,
-        shard=int(shard),
-        lines_before=lines_before(build, shard) or UNSET,
+        shard=place_among(build, shard),
+        lines_before=files_of(build, shard)[1] or UNSET,
+        reference=of_unit(build, shard)[1].path if is_reference(shard) else UNSET,
     )
 
 
 def _inputs_sets(build: Build, shard: str) -> dict[str, list[StepName]]:
-    return {"text": [text_step(build, shard)], "signed": [("sign", shard)], "asked": whole(build, "propose")}
+    signed = "reference_sign" if is_reference(shard) else "sign", shard
+    return {"text": [text_step(build, shard)], "signed": [signed], "asked": whole(build, "propose")}
 
 
 def _run_sets(inputs: Inputs, settings: SetsSettings, folder: Path, _resources: Resources) -> Outcome:
@@ -211,11 +267,12 @@ def _run_sets(inputs: Inputs, settings: SetsSettings, folder: Path, _resources: 
     digests = sections_in(inputs["signed"]).whole(DIGESTS)
     hashes = similarity.write_sets(text, leaders, digests, settings.words, folder)
     ids, place = text.document_ids(), places_in(inputs.source.files, text, settings.lines_before)
+    of_reference = {"reference": settings.reference} if settings.reference else {}
     ends = np.zeros(len(leaders), np.int64)
     with (folder / ABOUT).open("wb") as rows:
         for at, ordinal in enumerate(leaders.tolist()):
             file, line = place(ordinal)
-            rows.write(orjson.dumps({"id": ids[ordinal], "file": file, "line": line + 1}) + b"\n")
+            rows.write(orjson.dumps({**of_reference, "id": ids[ordinal], "file": file, "line": line + 1}) + b"\n")
             ends[at] = rows.tell()
     (folder / ABOUT_ENDS).write_bytes(ends.astype("<u8").data)
     return Outcome(counts={"leaders": len(leaders), "hashes": hashes, "bytes_read": len(text.text)})
@@ -238,10 +295,17 @@ SETS = Stage(
     reclaimed=("*",),
     read_until="near_duplicates",
 )
+REFERENCE_SETS = replace(
+    SETS,
+    name="reference_sets",
+    per_shard=False,
+    units_of="reference_sign",
+    work=Work(SetsSettings, _identity_sets, _inputs_sets, _run_sets, sources_of),
+)
 
 
 class CompareSettings(RunSettings, frozen=True, kw_only=True):
-    """The least similarity of a match, and the shard's number."""
+    """The least similarity of a match, and the shard's place among those that are compared."""
 
     similarity: float
     shard: int
@@ -249,7 +313,9 @@ class CompareSettings(RunSettings, frozen=True, kw_only=True):
 
 def _identity_compare(build: Build, shard: str) -> CompareSettings:
     near = settings_of(build)
-    return CompareSettings(words=near.words, unicode=unidata_version, similarity=near.similarity, shard=int(shard))
+    return CompareSettings(
+        words=near.words, unicode=unidata_version, similarity=near.similarity, shard=place_among(build, shard)
+    )
 
 
 def _inputs_compare(build: Build, shard: str) -> dict[str, list[StepName]]:
@@ -257,7 +323,7 @@ def _inputs_compare(build: Build, shard: str) -> dict[str, list[StepName]]:
         "text": [text_step(build, shard)],
         "signed": [("sign", shard)],
         "pairs": whole(build, "propose"),
-        "answers": whole(build, "sets"),
+        "answers": whole(build, "reference_sets", "sets"),
     }
 
 
@@ -275,7 +341,7 @@ def _run_compare(inputs: Inputs, settings: CompareSettings, folder: Path, _resou
 COMPARE = Stage(
     "compare",
     version=1,
-    after=("sets",),
+    after=("sets", "reference_sets"),
     per_shard=True,
     wanted=wanted,
     units_of="sign",
@@ -287,29 +353,38 @@ COMPARE = Stage(
 
 
 class DecideSettings(Identity, frozen=True, kw_only=True):
-    """The least similarity of a match. `paths`: for each file of each shard, which entry of `source.paths` it is of."""
+    """The least similarity of a match. `paths`: for each file of each shard, which entry of `source.paths` it is of;
+    `references`: how many shards are of references.
+    """
 
     similarity: float
     paths: list[list[int]]
+    references: int | UnsetType = UNSET
 
 
 def _identity_decide(build: Build, _unit: str) -> DecideSettings:
-    return DecideSettings(similarity=settings_of(build).similarity, paths=[*map(list, build.plan.paths or ())])
+    return DecideSettings(
+        similarity=settings_of(build).similarity,
+        paths=[*map(list, build.plan.paths or ())],
+        references=len(build.units("reference_sign")) or UNSET,
+    )
 
 
 def _inputs_decide(build: Build, _unit: str) -> dict[str, list[StepName]]:
-    return {"signed": whole(build, "sign"), "compared": whole(build, "compare")}
+    return {"signed": whole(build, "reference_sign", "sign"), "compared": whole(build, "compare")}
 
 
 def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resources: Resources) -> Outcome:
     signed = [step.receipt for step in inputs.every("signed")]
     documents = [receipt.counts["documents"] for receipt in signed]
-    matches = (sections_in(step).whole(MATCHES, similarity.MATCH) for step in inputs.every("compared"))
-    decided, copies = deciding.decide(matches, documents)
+    first = settings.references or 0
+    compared = (sections_in(step).whole(MATCHES, similarity.MATCH) for step in inputs.every("compared"))
+    decided, copies = deciding.decide(chain([np.empty(0, similarity.MATCH)] * first, compared), documents)
     deciding.write_decided(folder, decided, copies, documents)
     there: Counter[int] = Counter()
     rows_of: dict[int, list[NDArray[Any]]] = defaultdict(list)
-    for shard, (receipt, entries, rows) in enumerate(zip(signed, settings.paths, decided, strict=True)):
+    own_shards = zip(signed[first:], settings.paths, decided[first:], strict=True)
+    for shard, (receipt, entries, rows) in enumerate(own_shards, first):
         of_files = receipt.details["file_documents"]
         cuts = np.searchsorted(rows["document"], np.cumsum(of_files))
         rows["document"] = groups.numbered(shard, rows["document"])
@@ -321,10 +396,11 @@ def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resourc
     least = np.sort(np.concatenate(rows_of[worst]), order=["similarity", "document"])[:EXAMPLES]
     similarities = np.concatenate([np.empty(0), *(rows["similarity"] for rows in decided)])
     groups_of = copies[(copies > 0) & (copies != deciding.LEFT_OUT)]
+    in_references = sum(documents[:first])
     counts = {
-        "documents": sum(documents),
+        "documents": sum(documents) - in_references,
         "documents_left_out": len(similarities),
-        "documents_kept": int((copies != deciding.LEFT_OUT).sum()),
+        "documents_kept": int((copies != deciding.LEFT_OUT).sum()) - in_references,
         "groups": len(groups_of),
         "bytes_read": 24 * inputs.total("compared", "matches"),
     }
@@ -340,7 +416,7 @@ def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resourc
 
 def _checks_decide(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
     counts = receipt.counts
-    read, written = build.total("propose", "rows"), build.total("sign", "rows")
+    read, written = build.total("propose", "rows"), _rows_signed(build)
     kept, left_out = counts["documents_kept"], counts["documents_left_out"]
     return [
         Check("keys", (("written by sign", written),), (("read by propose", read),)),
@@ -348,10 +424,11 @@ def _checks_decide(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
     ]
 
 
-def _recount_decide(_build: Build, _unit: str, folder: Path) -> Recount:
+def _recount_decide(build: Build, _unit: str, folder: Path) -> Recount:
     copies = np.fromfile(folder / deciding.COPIES, "<u4")
-    kept = copies[copies != deciding.LEFT_OUT]
-    counts = {"documents": len(copies), "documents_kept": len(kept), "groups": int((kept > 0).sum())}
+    kept, in_references = copies[copies != deciding.LEFT_OUT], build.total("reference_sign", "documents")
+    counts = {"documents": len(copies) - in_references, "documents_kept": len(kept) - in_references}
+    counts["groups"] = int((kept > 0).sum())
     rows = recounting.section_rows(folder, deciding.LEFT_OUT_FILE, 32)
     if rows != int(kept.sum(dtype=np.int64)):
         expected = f"{int(kept.sum(dtype=np.int64)):,} documents left out, as {deciding.COPIES} says"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from corpusmill.dedup.stages.partitions import text_opened
 from corpusmill.lazy import lazily
-from corpusmill.near_duplicates.stages.near_duplicates import shares_of
-from corpusmill.near_duplicates.stages.rounds import UNIT, recall_of, settings_of, text_step
-from corpusmill.sources.parts import places_of
+from corpusmill.near_duplicates.stages.near_duplicates import documents_at, shares_of
+from corpusmill.near_duplicates.stages.rounds import UNIT, place_among, recall_of, settings_of
 from corpusmill.sources.stages.index import compared_stage, text_total
 
 with lazily:
@@ -54,37 +51,21 @@ def _pairs(build: Build, least: float) -> tuple[NearDuplicatePair, ...]:
     blocks = build.blocks("decide", UNIT)
     sections = engine_sections.Sections(blocks.folder, blocks.open)
     found = [np.empty(0, similarity.MATCH)]
-    for shard in map(int, build.units("near_duplicates")):
+    for unit in build.units("near_duplicates"):
+        shard = place_among(build, unit)
         rows, _ = decide.read_left_out(sections, shard)
         rows = rows[examples.shown_pairs(rows["similarity"], rows["earlier"], least)]
         rows["document"] = groups.numbered(shard, rows["document"])
         found.append(rows)
     rows = np.concatenate(found)
     rows = rows[examples.shown_pairs(rows["similarity"], rows["earlier"], least)]
-    abouts = _abouts(build, {*rows["document"].tolist(), *rows["earlier"].tolist()})
+    found_at = documents_at(build, {*rows["document"].tolist(), *rows["earlier"].tolist()})
     pairs = []
     for document, kept, share in rows.tolist():
-        pieces = examples.marked(abouts[document][0], abouts[kept][0])
+        both = found_at[document], found_at[kept]
         sides = [
-            content.DocumentExcerpt(source_file=file, line=line, id=name, pieces=of_side)
-            for (_, file, line, name), of_side in zip((abouts[document], abouts[kept]), pieces, strict=True)
+            content.DocumentExcerpt(source_file=about.file, line=about.line, id=about.id, pieces=of_side)
+            for about, of_side in zip(both, examples.marked(both[0].text, both[1].text), strict=True)
         ]
         pairs.append(content.NearDuplicatePair(similarity=share, left_out=sides[0], kept=sides[1]))
     return tuple(pairs)
-
-
-def _abouts(build: Build, numbers: set[int]) -> dict[int, tuple[bytes, str, int, str]]:
-    """{number of a document: its text, file, line from 1, id}."""
-    of_shards: dict[str, list[int]] = defaultdict(list)
-    for number in sorted(numbers):
-        of_shards[f"{number >> 32:05d}"].append(number)
-    abouts = {}
-    for shard, own in of_shards.items():
-        with text_opened(build, text_step(build, shard)) as (text, need):
-            place, ids = places_of(build, shard, text), text.document_ids()
-            for number in own:
-                ordinal = number & 0xFFFFFFFF
-                need(*text.bounds(ordinal, 1).tolist())
-                file, line = place(ordinal)
-                abouts[number] = text.document_bytes(ordinal), file, line + 1, ids[ordinal]
-    return abouts
