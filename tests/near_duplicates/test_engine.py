@@ -307,6 +307,18 @@ def test_equal_texts_of_any_kind_leave_the_first(tmp_path: Path, text: str) -> N
     assert counts["compared"] == 40
 
 
+@pytest.mark.slow
+def test_texts_of_one_character_a_million_times_and_of_no_words_are_those_of_the_definition(tmp_path: Path) -> None:
+    million = 1_000_000
+    long = ["a" * million, "中" * million, "a " * (million // 2), "-" * million]
+    texts = [*long, "中" * 7, "中" * 4, "中" * 6 + "文字", "", "!?", "\u0301", "a A a a A", "A" * million, "a" * 99]
+    sets = [oracle.runs_of(text, 5) for text in texts]
+    for least in ("0.3", "0.8", "1.0"):
+        found, _ = found_in(tmp_path / least, [texts[:5], [], texts[5:]], float(least), 5, MANY_BANDS, 4)
+        matches = oracle.decide_quickly(sets, least)
+        assert found == [match and (match.kept, float(match.similarity)) for match in matches]
+
+
 def test_documents_of_a_large_group_are_compared_with_a_bounded_number_and_the_rest_is_counted(tmp_path: Path) -> None:
     texts = edited(7, documents=600, distinct=1, words=200)
     found, counts = found_in(tmp_path, [texts], 0.8, 5, bands_for(0.8), 1)

@@ -17,6 +17,7 @@ from corpusmill.builds.forgetting.purge import purge
 from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
+from corpusmill.inspect.difference import compare_versions, render_difference
 from corpusmill.inspect.lineage import locate_id, render_located
 from corpusmill.inspect.verify import verify_build
 from corpusmill.inspect.verify.destinations import IN_SPITE
@@ -253,24 +254,30 @@ def test_references_are_not_compared_with_within_sources(tmp_path: Path) -> None
     assert built.units("reference_sign") == []
 
 
-def forgetting(root: Path, *names: str) -> Any:
+def forgetting(root: Path, *names: str, copies: str = "keep") -> Any:
     (root / "list.jsonl").write_text("".join(json.dumps({"id": name}) + "\n" for name in names))
-    return near(root, forget={"path": str(root / "list.jsonl"), "copies": "keep"})
+    return near(root, forget={"path": str(root / "list.jsonl"), "copies": copies})
 
 
-def test_forgotten_kept_documents_are_named_by_the_command_and_their_groups_decided_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("copies", ["keep", "also"])
+def test_forgotten_kept_documents_are_named_by_the_command_and_their_groups_decided_again(
+    tmp_path: Path, copies: str
+) -> None:
     rows = documents()
     write_sources(tmp_path, rows)
     matches = matches_of(rows)
     kept, left_out = [*dict.fromkeys(kept for kept, _ in matches.values())][:2], next(iter(matches))
-    gone = [*kept, left_out]
-    config = forgetting(tmp_path)
+    asked = [*kept, left_out]
+    config = forgetting(tmp_path, copies=copies)
     (tmp_path / "tiny.yaml").write_text(config.model_dump_json(exclude_none=True))
-    (tmp_path / "ids.txt").write_text("\n".join(gone))
+    (tmp_path / "ids.txt").write_text("\n".join(asked))
     build(near(tmp_path))
     done = CliRunner().invoke(app, ["forget", str(tmp_path / "tiny.yaml"), "--ids", str(tmp_path / "ids.txt")])
     assert "the next build decides 2 groups of near-duplicates again" in done.output, done.output
-    of_build = build(forgetting(tmp_path, *gone))
+    of_build = build(forgetting(tmp_path, *asked, copies=copies))
+    texts = {row["text"] for row in rows if row["id"] in asked}
+    gone = [row["id"] for row in rows if row["id"] in asked or (copies == "also" and row["text"] in texts)]
+    assert (len(gone) > len(asked)) == (copies == "also")
     assert listed(tmp_path) == matches_of([row for row in rows if row["id"] not in gone]) != matches
     write_sources(tmp_path / "other", rows, without=gone)
     build(near(tmp_path / "other"))
@@ -318,6 +325,46 @@ def test_command_lists_the_pairs_without_a_configuration(tmp_path: Path, monkeyp
     (tmp_path / "found" / "pairs.jsonl").write_text("mine\n")
     assert CliRunner().invoke(app, command).exit_code == 1
     assert (tmp_path / "found" / "pairs.jsonl").read_text() == "mine\n"
+
+
+def test_difference_of_two_datasets_names_the_near_duplicates_that_came_back_or_went(tmp_path: Path) -> None:
+    rows = documents()
+    changed = [*rows[:5], {**rows[5], "text": rows[30]["text"]}, *rows[6:]]
+    latest = tmp_path / "outputs" / "tiny" / "latest"
+    versions, expected = [], []
+    for own, least in ((rows, 0.8), (changed, 0.9)):
+        write_sources(tmp_path, own)
+        build(near(tmp_path, near={"similarity": least}))
+        versions.append(str(latest.resolve()))
+        expected.append({*listed(tmp_path)})
+    difference = compare_versions(versions[0], versions[1])
+    shown = render_difference(difference)
+    for side, own, other in zip(difference["near_duplicates"], expected, reversed(expected), strict=True):
+        assert (side["documents"], side["alone"]) == (len(own), len(own - other))
+        assert [row["id"] for row in side["shown"]] == sorted(own - other, key=lambda name: int(name[1:]))[:20]
+        for row in side["shown"]:
+            assert f"{row['file']} line {row['line']}: {row['similarity']:.1%} similar to {row['kept_file']}" in shown
+    assert all(side["alone"] for side in difference["near_duplicates"])
+    write_sources(tmp_path, rows)
+    build(settings(tmp_path, dedup=DEDUP))
+    without = compare_versions(versions[0], str(latest.resolve()))
+    assert [side["documents"] for side in without["near_duplicates"]] == [len(expected[0]), 0]
+    assert compare_versions(str(latest.resolve()), str(latest.resolve()))["near_duplicates"] is None
+
+
+def test_lone_surrogates_escaped_in_json_are_malformed_lines_and_the_others_are_compared(tmp_path: Path) -> None:
+    rows = documents()
+    write_sources(tmp_path, rows)
+    text = rows[0]["text"]
+    surrogates = ["\\ud800", "\\udfff", "\\udc00\\ud800"]
+    lines = [f'{{"id": "s{number}", "text": "{text} {escape}"}}\n' for number, escape in enumerate(surrogates)]
+    (tmp_path / "corpus" / "a.jsonl").write_text(
+        "".join(lines) + '{"id": "pair", "text": "' + text + ' \\ud83d\\ude00"}\n'
+    )
+    of_build = build(near(tmp_path, source={"paths": [str(tmp_path / "corpus")], "max_rejected_share": 0.5}))
+    assert listed(tmp_path) == matches_of([{"id": "pair", "text": text + " \U0001f600"}, *rows])
+    assert listed(tmp_path)["d0"] == ("pair", 1.0)
+    assert of_build.total("index", "lines") - of_build.total("index", "documents_out") == len(surrogates)
 
 
 def test_source_that_loses_exactly_the_share_that_is_allowed_is_built(tmp_path: Path) -> None:

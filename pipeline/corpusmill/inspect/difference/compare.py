@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from corpusmill.config import DatasetConfig
@@ -14,6 +15,7 @@ from corpusmill.inspect.difference.documents import (
     OUTCOMES,
     Numbers,
     Version,
+    compare_left_out,
     count_outcomes,
     open_version,
     rows_of_build,
@@ -36,6 +38,7 @@ def compare_versions(
 
     `documents` and each of `sources`: outcome (`all` and matching.OUTCOMES) -> measure -> [old, new]; None where that
     is unknown, as `settings` and `versions` are without a work folder. `told_by`: WORK, DELIVERED or "".
+    `near_duplicates`: what each version left out (documents.LeftOut), None if neither lists any.
     """
     sides = [open_version(where, config, url) for where, url in zip((old, new), endpoint_urls, strict=True)]
     files = [{file["name"]: file["sha256"] for file in version.description["files"]} for version in sides]
@@ -63,6 +66,7 @@ def compare_versions(
         "unknown": _unknown(sides, told_by),
         "documents": None if counted is None else _outcomes(counted.sum(axis=0), told_by),
         "sources": by_source,
+        "near_duplicates": [asdict(side) for side in compare_left_out(*sides) or ()] or None,
         "files": {"equal": same, "different": len(both) - same, "lost": alone[0], "gained": alone[1]},
         "stated": differing(
             *({key: version.description[key] for key in ("vocabulary", "formats")} for version in sides)
@@ -152,11 +156,26 @@ def render_difference(difference: Plain) -> str:
         files = [[inline(name), *(_old_and_new(measures[kind]) for kind in kinds)] for name, measures in shown]
         heading = f"source files that differ: {len(sources):,}; documents of {len(shown):,} of them, old > new:"
         lines += ["", *([heading, *_table([["", *kinds], *files])] if files else ["no source file differs"])]
-    lines.append("")
+    lines += ["", *left_out_lines(difference)]
     for title in ("stated", "settings", "versions"):
         for key, (before, after) in (difference[title] or {}).items():
             lines.append(inline(f"{title}  {key}: {json.dumps(before)} -> {json.dumps(after)}"))
     return "\n".join([*lines, *(inline(f"unknown  {what}: {why}") for what, why in difference["unknown"].items())])
+
+
+def left_out_lines(difference: Plain) -> list[str]:
+    """How many near-duplicates each version left out, and the first of those that one of them alone left out."""
+    lines = []
+    for name, side in zip(("old", "new"), difference["near_duplicates"] or (), strict=False):
+        lines.append(
+            f"near-duplicates left out of {name}: {side['documents']:,}, {side['alone']:,} of them of it alone"
+        )
+        for row in side["shown"]:
+            kept = f"{row['kept_file']} line {row['kept_line']:,}"
+            of = f"{row['kept_reference']}: {kept}" if "kept_reference" in row else kept
+            lines.append(inline(f"  {row['file']} line {row['line']:,}: {row['similarity']:.1%} similar to {of}"))
+        lines += [f"  and {more:,} more"] if (more := side["alone"] - len(side["shown"])) else []
+    return lines
 
 
 def touched_sources(difference: Plain) -> list[tuple[str, Plain]]:
@@ -202,5 +221,6 @@ def render_difference_page(difference: Plain) -> str:
             outcomes={name: count for name, count in (difference["documents"] or {}).items() if count},
             sources=[(visible(name), outcomes) for name, outcomes in touched_sources(difference)],
             settings=settings,
+            left_out=left_out_lines(difference),
         )
     )

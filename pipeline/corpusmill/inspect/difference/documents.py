@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from corpusmill.builds.graph import open_build
@@ -40,7 +41,7 @@ from corpusmill.sources.stages.index import final_stage
 from corpusmill.storage import Store, Wanted, fetch, is_local, safe_relative_name
 from corpusmill.tokens.token_shard import open_token_shard
 from corpusmill.upload.stages.description import DATASET, VERSION, VERSION_DIGITS, described, version_of
-from corpusmill.upload.stages.manifest import UNIT
+from corpusmill.upload.stages.manifest import PAIRS_OF_ALL, UNIT
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,55 @@ def rows_of_documents(version: Version, fields: tuple[str, str], sources: Number
                 got=f"{lines:,} lines without it",
                 next_step="pass the dataset's configuration, which names the text field: --config CONFIG",
             )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The near-duplicates that a version left out, and the first SHOWN_PAIRS lines of pairs.jsonl of documents that the
+    other version did not leave out.
+    """
+
+    documents: int
+    alone: int
+    shown: list[dict[str, Any]]
+
+
+SHOWN_PAIRS = 20
+
+
+def compare_left_out(old: Version, new: Version) -> tuple[LeftOut, LeftOut] | None:
+    """Compare what two versions left out as near-duplicates, a document by its file and id, by its line without an id;
+    None if neither lists any. Price: both files are read twice, 8 bytes of memory for each of their lines.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [_pairs_file(version, Path(folder, side)) for version, side in ((old, "old"), (new, "new"))]
+        if not any(paths):
+            return None
+        keys = [np.fromiter((key for key, _ in _pairs_in(path)), np.uint64) for path in paths]
+        sides = []
+        for path, own, other in zip(paths, keys, reversed(keys), strict=True):
+            alone = np.isin(own, other, invert=True)
+            first = set(np.flatnonzero(alone)[:SHOWN_PAIRS].tolist())
+            shown = [row for place, (_, row) in enumerate(_pairs_in(path)) if place in first]
+            sides.append(LeftOut(len(own), int(alone.sum()), shown))
+    return sides[0], sides[1]
+
+
+def _pairs_file(version: Version, folder: Path) -> Path | None:
+    """The path of a version's pairs.jsonl on this machine, if it removed near-duplicates."""
+    folder.mkdir()
+    listed = {file["name"]: file["sha256"] for file in version.description["files"]}
+    return _on_this_machine(version, PAIRS_OF_ALL, listed[PAIRS_OF_ALL], folder) if PAIRS_OF_ALL in listed else None
+
+
+def _pairs_in(path: Path | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(a hash of the document, the line) of each line."""
+    if path is None:
+        return
+    with path.open("rb") as rows:
+        for row in map(orjson.loads, rows):
+            key = orjson.dumps([row["file"], row["id"] or row["line"]])
+            yield int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little"), row
 
 
 def _rows(text: Any, bounds: NDArray[np.uint64], ids: Any, id_bounds: NDArray[np.uint64]) -> Rows:
