@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from corpusmill.documents.batch import SEPARATOR
 from corpusmill.documents.text_shard import OFFSET_FILE, TEXT_FILE, TextShard
-from corpusmill.engine.sections import Sections
+from corpusmill.engine.sections import Sections, write_sections
 from corpusmill.near_duplicates import decide, groups, similarity
 from corpusmill.near_duplicates.signatures import Bands, Signer, bands_for, batches
 from tests.decontamination.planted import is_there
@@ -83,8 +83,7 @@ def decided_of(
     assert not any(len(of.read(groups.PAIRS, number, columns=2)) for of in proposed for number in range(references))
     matches = [np.empty(0, similarity.MATCH)] * references
     for number, text in enumerate(texts[references:], references):
-        pairs = np.concatenate([of.read(groups.PAIRS, number, columns=2) for of in proposed])
-        rows, compared = similarity.compare(text, pairs, digests[number], answers, words, least)
+        rows, compared = similarity.compare(text, proposed, number, digests[number], answers, words, least)
         matches.append(rows)
         counts["compared"] += compared["compared"]
         counts["left_out"] += compared["left_out"]
@@ -202,11 +201,14 @@ def edited(seed: int, documents: int, distinct: int, words: int) -> list[str]:
     return texts
 
 
-def test_near_duplicates_with_the_usual_bands_are_the_same_for_any_shards_and_partitions(tmp_path: Path) -> None:
+def test_near_duplicates_with_the_usual_bands_are_the_same_for_any_shards_partitions_and_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = edited(5, documents=400, distinct=30, words=150)
     bands = bands_for(0.8)
     one, _ = found_in(tmp_path / "one", [texts], 0.8, 5, bands, 1)
     for number, (ends, partitions) in enumerate([([100, 250], 4), ([0, 1, 2, 399], 64), ([13, 13, 77], 4096)]):
+        monkeypatch.setattr(similarity, "PAIRS_AT_ONCE", [100, 1 << 22, 1 << 22][number])
         other, _ = found_in(tmp_path / f"{number}", cut(texts, ends), 0.8, 5, bands, partitions)
         assert other == one
     sets = [oracle.runs_of(text, 5) for text in texts]
@@ -272,13 +274,44 @@ def test_comparing_a_shard_has_the_answers_of_one_shard_at_a_time_in_memory(tmp_
         answers.append(Sections(folder))
     pairs = np.array([(0, (number << 32) + number) for number in range(shards)], np.uint64)
     text, digests = shard_of(tmp_path / "text", ["one"]), np.full(1, 7, np.uint64)
-    similarity.compare(text, pairs[:2], digests, answers, 5, 0.8)  # compiles
+    (tmp_path / "pairs").mkdir()
+    write_sections(tmp_path / "pairs", groups.PAIRS, [pairs[:2], pairs])
+    proposed = [Sections(tmp_path / "pairs")]
+    similarity.compare(text, proposed, 0, digests, answers, 5, 0.8)  # compiles
     tracemalloc.start()
-    matches, _ = similarity.compare(text, pairs, digests, answers, 5, 0.8)
+    matches, _ = similarity.compare(text, proposed, 1, digests, answers, 5, 0.8)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(matches) >= similarity.ENOUGH
     assert peak < 3 * 24 * leaders < 24 * leaders * shards / 9
+
+
+def test_pairs_of_a_skewed_shard_take_memory_for_few_at_a_time_and_match_as_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents, near = 20_000, 40
+    earlier = np.arange(documents)[:, None] - np.arange(1, near + 1)
+    own = np.repeat(np.arange(documents), near)[earlier.ravel() >= 0]
+    pairs = np.column_stack([own, earlier.ravel()[earlier.ravel() >= 0]]).astype(np.uint64)
+    np.random.default_rng(1).shuffle(pairs)
+    (tmp_path / "pairs").mkdir()
+    write_sections(tmp_path / "pairs", groups.PAIRS, [pairs])
+    text = shard_of(tmp_path / "text", ["one"] * documents)
+    digests = np.arange(documents).astype(np.uint64)  # the sets are equal, and read
+    (tmp_path / "sets").mkdir()
+    similarity.write_sets(text, np.arange(documents), digests, 5, tmp_path / "sets")
+    found, peaks = [], []
+    proposed, answers = [Sections(tmp_path / "pairs")], [Sections(tmp_path / "sets")]
+    for at_once in (len(pairs), 40_000):
+        monkeypatch.setattr(similarity, "PAIRS_AT_ONCE", at_once)
+        similarity.compare(text, proposed, 0, digests, answers, 5, 1.0)  # compiles
+        tracemalloc.start()
+        found.append(similarity.compare(text, proposed, 0, digests, answers, 5, 1.0))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert found[0][0].tolist() == found[1][0].tolist() != []
+    assert found[0][1] == found[1][1]
+    assert peaks[1] < peaks[0] / 3
 
 
 def test_batches_of_short_documents_have_few_enough_that_their_keys_take_no_more_than_long_ones(tmp_path: Path) -> None:

@@ -55,12 +55,13 @@ class Sections:
         with self._section(name, section, width, behind) as (file, first, last):
             return _rows(file, first * width, (last - first) * columns, dtype)
 
-    def map(self, name: str, section: int) -> NDArray[np.uint64]:
-        """The u64 rows of one section, memory-mapped."""
-        with self._section(name, section, 8) as (file, first, last):
+    def map(self, name: str, section: int, columns: int = 1) -> NDArray[np.uint64]:
+        """The u64 rows of one section, memory-mapped: (r,) or (r, columns)."""
+        with self._section(name, section, 8 * columns) as (file, first, last):
+            shape = (last - first,) if columns == 1 else (last - first, columns)
             if first == last:  # an empty range cannot be mapped
-                return np.frombuffer(b"", np.uint64)  # read-only, as a map is
-            return np.memmap(file, "<u8", "r", first * 8, (last - first,)).view(np.ndarray)
+                return np.frombuffer(b"", np.uint64).reshape(shape)  # read-only, as a map is
+            return np.memmap(file, "<u8", "r", first * 8 * columns, shape).view(np.ndarray)
 
     def whole(self, name: str, dtype: npt.DTypeLike = "<u8") -> NDArray[Any]:
         """All values of a file in the folder that has no sections."""

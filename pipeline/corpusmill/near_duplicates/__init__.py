@@ -27,8 +27,8 @@ of hashes are fixed. Hashes of runs have 64 bits and no secret: they are no proo
 collide. Documents in = kept + left out; each one left out has one kept document.
 
 Price: benchmarks/results/near_duplicates.json. On disk 16 bytes x (bands + 1) for each document, 8 for each run of an
-earlier document of a pair. Memory: BYTES_PER_ROW for each key of a partition; 60 bytes for each pair of a shard, 24
-for each earlier document of one shard, and the runs of 16 MB of text; 36 bytes for each document in `decide`.
+earlier document of a pair. Memory: BYTES_PER_ROW for each key of a partition; 60 bytes for each of PAIRS_AT_ONCE
+pairs, 24 for each earlier document of one shard, and the runs of 16 MB of text; 36 bytes for each document in `decide`.
 
 In a group of 100,000 near-copies around the threshold a near-copy costs five documents. Its keys lie in 18 groups, each
 with LEADERS of its own: 254 pairs are written, read and sorted, which alone costs more than a document, and 41 sets are

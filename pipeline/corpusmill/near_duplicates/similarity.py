@@ -26,16 +26,18 @@ from corpusmill.documents.text_shard import TextShard
 from corpusmill.engine.sections import Sections
 from corpusmill.kernels.compiled import kernel
 from corpusmill.kernels.slices import release_pages, runs
-from corpusmill.near_duplicates.groups import EQUAL, documents_of, shards_of
+from corpusmill.near_duplicates.groups import EQUAL, PAIRS, documents_of, shards_of
 from corpusmill.near_duplicates.signatures import BATCH_BYTES, Signer, mixed, place_in, table_bits
 
 LEADERS, DIGESTS, SET_ENDS, SETS, MATCHES = "leaders", "digests", "set_ends", "sets", "matches"
 SOON, ENOUGH = 6, 6
+PAIRS_AT_ONCE = 1 << 22  # of a shard, in memory: 60 bytes each
 MATCH = np.dtype([("document", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
 
 _RANK, _MOST_TIMES = np.uint64(57), 127  # above the number of a document: how often it shares no key
 _BLOCK_BYTES = 16 << 20  # of text whose sets are in memory
 _READ_HASHES = 4 << 20
+_READ_PAIRS = 1 << 18
 _GAP_HASHES = 16 << 10  # between two sets that are read at once
 
 Numbers = NDArray[np.uint64]
@@ -67,25 +69,54 @@ def sets_of(
 
 
 def compare(
-    text: TextShard, pairs: Numbers, digests: Numbers, answers: Sequence[Sections], length: int, least: float
+    text: TextShard,
+    proposed: Sequence[Sections],
+    shard: int,
+    digests: Numbers,
+    answers: Sequence[Sections],
+    length: int,
+    least: float,
 ) -> tuple[NDArray[Any], dict[str, int]]:
     """(MATCH rows: the pairs of a shard whose similarity is at least `least`; counts: compared, left_out).
 
-    `pairs` uint64 (n, 2), of any order, repeated: a document of `text`, an earlier document; `digests`: of the shard's
-    documents; `answers`: folders of all shards, of which one at a time is in memory.
+    `proposed`: folders of pairs of all partitions, of which section `shard` is read, once for each PAIRS_AT_ONCE pairs
+    (or those of one document); `digests`: of the shard's documents; `answers`: folders of all shards, of which one at a
+    time is in memory.
     """
-    own = pairs[:, 0].astype(np.int64)
-    ends = np.cumsum(np.bincount(own, minlength=text.documents))
-    ordered, soon = np.empty_like(pairs), np.empty(len(pairs), np.bool_)
-    by_document = np.empty(len(pairs), np.uint64)
-    distinct = order_most_shared(own, np.ascontiguousarray(pairs[:, 1]), ends, by_document, ordered, soon)
-    pairs, soon = ordered[:distinct], soon[:distinct]
-    matches = _matches(text, pairs[soon], digests, answers, length, least)
-    found = np.bincount(matches["document"].astype(np.int64), minlength=text.documents)
-    rest = pairs[~soon & (found[pairs[:, 0].astype(np.int64)] < ENOUGH)]
-    matches = np.concatenate([matches, _matches(text, rest, digests, answers, length, least)])
-    compared = int(soon.sum()) + len(rest)
-    return np.sort(matches, order=["document", "earlier"]), {"compared": compared, "left_out": distinct - compared}
+    ends = np.zeros(text.documents, np.int64)
+    for pairs in _read_pairs(proposed, shard):
+        ends += np.bincount(pairs[:, 0].astype(np.int64), minlength=text.documents)
+    np.cumsum(ends, out=ends)
+    matches, counts = [np.empty(0, MATCH)], {"compared": 0, "left_out": 0}
+    for first, last in runs(ends.astype(np.uint64), PAIRS_AT_ONCE):
+        base, filled = int(ends[first - 1]) if first else 0, 0
+        pairs = np.empty((int(ends[last - 1]) - base, 2), np.uint64)
+        for block in _read_pairs(proposed, shard):
+            mine = block[(block[:, 0] >= first) & (block[:, 0] < last)]
+            pairs[filled : filled + len(mine)] = mine
+            filled += len(mine)
+        ordered, soon = np.empty_like(pairs), np.empty(len(pairs), np.bool_)
+        own, earlier = pairs[:, 0].astype(np.int64) - first, np.ascontiguousarray(pairs[:, 1])
+        distinct = order_most_shared(own, earlier, ends[first:last] - base, pairs[:, 0].copy(), ordered, soon)
+        del pairs, own, earlier
+        ordered, soon = ordered[:distinct], soon[:distinct]
+        ordered[:, 0] += np.uint64(first)
+        found = _matches(text, ordered[soon], digests, answers, length, least)
+        enough = np.bincount(found["document"].astype(np.int64), minlength=last) >= ENOUGH
+        rest = ordered[~soon & ~enough[ordered[:, 0].astype(np.int64)]]
+        found = np.concatenate([found, _matches(text, rest, digests, answers, length, least)])
+        matches.append(np.sort(found, order=["document", "earlier"]))
+        counts["compared"] += int(soon.sum()) + len(rest)
+        counts["left_out"] += distinct - int(soon.sum()) - len(rest)
+    return np.concatenate(matches), counts
+
+
+def _read_pairs(proposed: Sequence[Sections], shard: int) -> Iterator[Numbers]:
+    """The pairs of a shard, uint64 (n, 2): a document of the shard, an earlier one; in any order, some repeated."""
+    for partition in proposed:
+        pairs = partition.map(PAIRS, shard, columns=2)
+        for first in range(0, len(pairs), _READ_PAIRS):
+            yield pairs[first : first + _READ_PAIRS]
 
 
 def _matches(

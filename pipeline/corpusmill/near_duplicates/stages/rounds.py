@@ -329,11 +329,11 @@ def _inputs_compare(build: Build, shard: str) -> dict[str, list[StepName]]:
 
 def _run_compare(inputs: Inputs, settings: CompareSettings, folder: Path, _resources: Resources) -> Outcome:
     text = text_shard.open_text_shard(inputs["text"].folder())
-    parts = (sections_in(step).read(groups.PAIRS, settings.shard, columns=2) for step in inputs.every("pairs"))
-    pairs = np.concatenate([*parts])  # the parts are not kept beside it
-    answers = [sections_in(step) for step in inputs.every("answers")]
+    proposed, answers = ([sections_in(step) for step in inputs.every(name)] for name in ("pairs", "answers"))
     digests = sections_in(inputs["signed"]).whole(DIGESTS)
-    matches, counts = similarity.compare(text, pairs, digests, answers, settings.words, settings.similarity)
+    matches, counts = similarity.compare(
+        text, proposed, settings.shard, digests, answers, settings.words, settings.similarity
+    )
     (folder / MATCHES).write_bytes(matches.data)
     return Outcome(counts={**counts, "matches": len(matches), "bytes_read": len(text.text)})
 
