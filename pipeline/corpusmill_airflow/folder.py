@@ -68,7 +68,7 @@ def read_configuration(name: str, path: Path, *, is_copy: bool) -> Configuration
     config = parse_config(text, where=str(path))
     if config.name != name:
         raise ConfigError(
-            "airflow.file_name: the file does not have the dataset's name",
+            "airflow.file_name: the file is not named after its dataset",
             where=path,
             expected=f"{config.name}.yaml, or name: {name}",
             got=f"name: {config.name}",

@@ -53,7 +53,7 @@ def test_line_builds_and_its_configuration_goes_on_with_the_same_dataset() -> No
     assert run("build", "out/web.yaml", "--workers", "1").exit_code == 0
     Path("data/more.jsonl").write_bytes(lines_of(make_documents(5, seed=3), first=20))
     again = run(*LINE, "--dedup", "100", "--shuffle-seed", "7", "--near", "0.9")
-    assert (again.exit_code, "going on" in again.output) == (0, True)
+    assert (again.exit_code, "resuming" in again.output) == (0, True)
     assert delivered() != before
 
 

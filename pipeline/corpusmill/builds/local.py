@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 ENDING = {signal.SIGINT, signal.SIGTERM}
 LOOK_SECONDS = 0.1  # between looks at how much memory workers take
-STOPPED = "stopped; the same command goes on"
+STOPPED = "stopped; run the same command to resume"
 SMALL_BYTES = 4 << 20  # of sources, whose steps one process finishes in the second that two take to start
 
 Start: TypeAlias = Callable[[str, str], int]  # of a stage's unit: its slot

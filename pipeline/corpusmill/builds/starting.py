@@ -83,9 +83,9 @@ def is_written(paths: Sequence[str], text_field: str | None, output: Path, **set
     source = asked.source.model_copy(update=surveyed | ({"text_field": text_field} if text_field else {}))
     if asked.model_copy(update={"source": source}).model_dump() != there.model_dump():
         raise ConfigError(
-            "config.output_differs: the dataset's configuration is there, and is not the one that these options make",
+            "config.output_differs: the configuration exists, and these options would write another one",
             where=output,
-            next_step=f"go on with it: corpusmill build {output}; replace it: --force; or name another --output",
+            next_step=f"build with it: corpusmill build {output}; replace it: --force; or name another --output",
         )
     return True
 

@@ -225,7 +225,7 @@ def build(
 ) -> None:
     """Build a dataset on this machine, from a configuration or in one line from text: the same bytes as under Airflow.
 
-    The configuration of one line is written beside the dataset; `corpusmill build` with that file goes on.
+    Text in one line also writes its configuration beside the dataset; `corpusmill build` that file to continue.
     """
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
     settings = {
@@ -266,7 +266,7 @@ def _configured(inputs: list[str], output: str, text_field: str | None, force: b
     if force:
         require_earlier(config, "--output", "a configuration", starting.is_starter)
     if not force and starting.is_written(inputs, text_field, config, **settings):
-        typer.echo(f"{config} has these settings: going on", err=True)
+        typer.echo(f"{config} has these settings: resuming", err=True)
     else:
         typer.echo(starting.write_starter(inputs, text_field, config, force=force, **settings), err=True)
         typer.echo(f"{config} is the configuration; next time: corpusmill build {config}\n", err=True)

@@ -111,6 +111,6 @@ class ScheduleConfig(Section):
             )
         if self.on_late and not self.deadline:
             raise InvalidValueError(
-                "config.late_without_deadline: on_late says that a run is late: it needs deadline, such as 12h"
+                "config.late_without_deadline: on_late tells of late runs: it needs deadline, such as 12h"
             )
         return self

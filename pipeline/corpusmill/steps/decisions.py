@@ -305,7 +305,7 @@ def _require_none(same: NDArray[np.bool_], records: NDArray[Any], names: Sequenc
         (first, at), (second, again) = (place_of_row(int(row), names) for row in records["row"][place : place + 2])
         got = f"a decision about it in {first}, row {at:,}, too"
         raise _unusable(
-            "decisions.document_twice: two decisions are about one document", second, again, "one for each key", got
+            "decisions.document_twice: one document has two decisions", second, again, "one for each key", got
         )
 
 

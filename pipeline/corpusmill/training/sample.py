@@ -68,7 +68,7 @@ def trace_samples(samples: Samples, first: int, count: int) -> Iterator[SampleTr
     """The documents in `count` samples from number `first` on. PermanentError for samples that the run never draws."""
     if not 0 <= first <= first + count <= len(samples):
         raise PermanentError(
-            "training.too_few_samples: the run draws fewer samples",
+            "training.too_few_samples: the run draws fewer samples than asked for",
             where=samples.title,
             expected=f"samples 0 to {len(samples) - 1:,}",
             got=f"samples {first:,} to {first + count - 1:,}",

@@ -148,7 +148,7 @@ class Export(Records):
         tokens = self._file(file).tokens
         if tokens is None:
             raise ConfigError(
-                "dataset.windows_of_contexts: contexts are no stream to cut",
+                "dataset.windows_of_contexts: windows cannot be cut from contexts, which are not one stream",
                 where=self._files[file]["name"],
                 expected="megatron, nanoset, olmo or numpy",
             )

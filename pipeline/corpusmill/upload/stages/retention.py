@@ -183,7 +183,7 @@ def _require_work_folder(work: Path) -> None:
     inside = _inside(work)
     if work / PLAN not in inside and any(not path.name.startswith(".") for path in inside):
         raise PermanentError(
-            "retention.not_a_work_folder: nothing was planned in a folder that is not empty, so its files are others'",
+            "retention.not_a_work_folder: the folder has files but no plan, so they belong to something else",
             where=work,
             next_step="fix work_folder or name in the configuration, or remove the folder by hand",
         )
