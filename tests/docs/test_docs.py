@@ -115,7 +115,8 @@ def without_comments(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["../README.md", "tutorial.md", "tokshuf.md", "bsade.md", "datatrove.md", "megatron.md"]
+    "page",
+    ["../README.md", "tutorial.md", "near-duplicates.md", "tokshuf.md", "bsade.md", "datatrove.md", "megatron.md"],
 )
 def test_commands_of_a_page_run_one_after_another(page: str, tmp_path: Path, monkeypatch: Any) -> None:
     """In a folder with JSON lines in data/, and web.yaml: the first configuration with the page's sections."""
