@@ -64,7 +64,7 @@ def build_dataset(folder: Path, known: Sequence[DatasetConfig], listed: Chain) -
     run = run_params()
     words = f"A file in {named_folder(folder)}. Fields left empty below keep its values."
     first = "demo" if "demo" in names else names[0]
-    chosen = field(first, "Dataset configuration", words, enum=names, section="Dataset")
+    chosen = field(first, "Start from", words, enum=names, section="Dataset")
 
     @task
     @retried_as_its_error_says

@@ -138,3 +138,20 @@ def wider_than_the_window(frame: Frame) -> list[str]:
                 .map((one) => one.outerHTML.slice(0, 120));
         }"""
     )
+
+
+def outside_of(page: Page, dialog: str, parts: str) -> list[str]:
+    """Of a dialog's parts those that lie left or right of the window, or of the dialog."""
+    page.locator(dialog).last.wait_for()
+    return page.evaluate(
+        """([dialog, parts]) => {
+            const wide = document.documentElement.clientWidth;
+            const whole = [...document.querySelectorAll(dialog)].at(-1).getBoundingClientRect();
+            const [left, right] = [Math.max(0, whole.left), Math.min(wide, whole.right)];
+            return [...document.querySelectorAll(parts)]
+                .map((one) => [one, one.getBoundingClientRect()])
+                .filter(([, box]) => box.width && (box.left < left - 1 || box.right > right + 1))
+                .map(([one]) => one.outerHTML.slice(0, 120));
+        }""",
+        [dialog, parts],
+    )

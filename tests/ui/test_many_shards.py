@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import OUT, URL, log_in, picture, report_of, wider_than_the_window
+from conftest import OUT, URL, log_in, outside_of, picture, report_of, wider_than_the_window
 from playwright.sync_api import Browser, Page, expect
 
 SHARDS = 200
@@ -130,4 +130,9 @@ def test_page_fits_its_window_and_shows_no_null_and_no_backtick(
     text = page.locator("main").inner_text()
     assert not re.search(r"`|\bnull\b|\bundefined\b|\bNone\b|\bNaN\b", text)
     picture(page, f"18-{name}-{wide}-{theme}")
+    if name == "finished":
+        page.get_by_role("button", name="Shards").click()
+        page.locator("[data-reprocess]").first.click()
+        assert outside_of(page, "#reprocess", "#reprocess, #reprocess *") == []
+        picture(page, f"18-dialog-{wide}-{theme}")
     window.close()
