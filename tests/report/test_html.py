@@ -55,7 +55,7 @@ def test_render_html_usual_build_says_the_facts() -> None:
     for fact in (
         "web-en",
         "complete",
-        "11 of 11 accounts in balance",
+        "11 of 11 checks passed",
         "engine: gigatoken for 1,229,912 of 1,229,953 documents, the reference library for the others;"
         " 7 documents with the string of a",
         "ids: 1,229,000 documents decoded to the exact text, 940 to its normalized form, 13 not proven",
@@ -152,7 +152,7 @@ def test_render_html_requests_stand_with_their_stage_and_repeated_tokens_in_the_
 def test_render_html_failed_check_comes_first_and_says_what_is_missing() -> None:
     text = Page(render_html(examples.broken())).text
     assert "does not balance" in text
-    assert "11 of 12 accounts in balance" in text
+    assert "11 of 12 checks passed" in text
     section = text[text.index("Both sides") :]
     assert section.index("tokenize shard 00017") < section.index("index: documents")
     assert "3 missing" in section
@@ -190,7 +190,7 @@ def test_render_html_empty_build_shows_zeros_and_draws_nothing_false() -> None:
     text = Page(render_html(examples.empty())).text
     assert "nothing to draw" in text
     assert "0 contexts of 2,049 tokens" in text
-    assert "1 of 1 account in balance" in text
+    assert "1 of 1 check passed" in text
     assert "nan" not in text.lower().split()
 
 

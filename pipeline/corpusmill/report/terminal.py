@@ -98,7 +98,7 @@ def _balance(summary: BuildSummary) -> Lines:
     for check in failed[:LISTED_CHECKS]:
         yield Text.assemble(_mark(good=False), " ", (plain(check.name), "bold"), f": {_both_sides(check)}")
     if len(failed) > LISTED_CHECKS:
-        yield Text(f"and {counted(len(failed) - LISTED_CHECKS, 'more account')} out of balance")
+        yield Text(f"and {counted(len(failed) - LISTED_CHECKS, 'more check')} failed")
 
 
 def _both_sides(check: BalanceCheck) -> str:
