@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -72,6 +73,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     live.configure(tiny("taken", forget={"path": "taken.jsonl", "copies": "also"}))
     (live.folder / "taken.jsonl").touch()
     (live.folder / "dags" / "datasets" / "spoilt.yaml").write_text("name: spoilt\n")
+    live.configure(tiny("untold", dag={"on_failure": [{"use": "not.installed:Notifier"}]}))
+    live.configure(tiny("unknown", dag={"connections": {"s3": "nowhere"}}))
     live.said = live.server("up")  # type: ignore[attr-defined]
     live.login()
     live.trigger("dataset__late", "asking")  # waits for approval: a minute is over long before the last test
@@ -109,10 +112,40 @@ def outputs(live: Live) -> dict[str, bytes]:
     return files_below((live.folder / "outputs" / "tiny" / "latest").resolve())
 
 
+def rows_of_datasets(live: Live) -> dict[str, str]:
+    """{dataset: its row on the page of all datasets}."""
+    page = live.client.get("/dataset-report/datasets").text
+    return dict(re.findall(r'<tr data-name="(\w+)">(.*?)</tr>', page, re.DOTALL))
+
+
 def test_spoilt_file_is_shown_as_an_import_error_and_its_neighbour_builds(live: Live, built: str) -> None:
     (error,) = live.call("GET", "/api/v2/importErrors")["import_errors"]
     assert "spoilt.yaml" in error["stack_trace"]
     assert "required, and has no default" in error["stack_trace"]
+    assert "untold.yaml" in error["stack_trace"]
+    assert "a notifier cannot be imported" in error["stack_trace"]
+    assert rows_of_datasets(live)["untold"].count("configuration has an error") == 1
+    assert "has an error" not in rows_of_datasets(live)["tiny"]
+    assert "no connection `nowhere`" in live.call("GET", "/api/v2/dags/dataset__unknown/details")["doc_md"]
+
+
+def test_missing_pool_is_said_on_the_pages_and_the_run_goes_on_once_it_is_there(live: Live, built: str) -> None:
+    pool = live.call("GET", "/api/v2/pools/ram_gib")
+    live.call("DELETE", "/api/v2/pools/ram_gib")
+    live.trigger(TINY, "poolless", seed="9")
+    words = "Airflow has no pool ram_gib"
+    live.wait_for(
+        "a task of the pool",
+        lambda: (
+            "scheduled"
+            in {task["state"] for task in live.tasks(TINY, "poolless").values() if task["pool"] == "ram_gib"}
+        ),
+    )
+    for page in (f"{TINY}/poolless", "datasets"):
+        assert words in live.client.get(f"/dataset-report/{page}").text, page
+    live.call("POST", "/api/v2/pools", {key: pool[key] for key in ("name", "slots", "include_deferred")})
+    assert live.finish(TINY, "poolless") == "success"
+    assert words not in live.client.get("/dataset-report/datasets").text
 
 
 def test_finished_build_is_an_asset_event_with_digests_and_counts(live: Live, built: str) -> None:
