@@ -30,15 +30,20 @@ def traced() -> Callable[..., Any]:
 
 @pytest.fixture
 def shown() -> Callable[..., None]:
-    """Compare what a package's reader gives first with a plain reading, and keep it: run.py --record shows it."""
+    """Compare what a package's reader gives first with a plain reading, and keep it: run.py --record shows it.
 
-    def show(package: str, reader: str, export: str, ids: Any, plain: Any) -> None:
+    `release`: of a reader that is no package of Python; `dataset`: whose tokenizer decodes the ids.
+    """
+
+    def show(
+        package: str, reader: str, export: str, ids: Any, plain: Any, *, release: str = "", dataset: str = "all"
+    ) -> None:
         read = [int(number) for number in ids]
         assert read == [int(number) for number in plain]
         assert len(read) > 2
-        row = {"package": f"{package} {version(package)}", "reader": reader, "export": export, "ids": read}
-        name = f"{export} {package} {version(package)}.json"
-        (Path(os.environ["CORPUSMILL_CONSUMER_SHOWN"]) / name).write_text(json.dumps(row))
+        named = f"{package} {release or version(package)}"
+        row = {"package": named, "reader": reader, "export": export, "dataset": dataset, "ids": read}
+        (Path(os.environ["CORPUSMILL_CONSUMER_SHOWN"]) / f"{export} {named}.json").write_text(json.dumps(row))
 
     return show
 

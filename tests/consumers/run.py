@@ -13,15 +13,17 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache" / "consumers"
 RECORD, SHOWN_IDS = "--record", 24
+ALONE = "without-dependencies.lock"
 UV = ROOT / ".cache" / "setup-venv" / "bin" / "uv"
 
 
 def build_datasets(folder: Path) -> None:
-    """outputs/all/latest: every format, by all.yaml; outputs/raw/latest: nanoGPT's. in_order/: see write_in_order.
+    """outputs/all/latest: every format, by all.yaml; outputs/raw/latest: nanoGPT's; outputs/automodel/latest:
+    AutoModel's. in_order/: see write_in_order.
 
-    outputs/olmo/latest: OLMo-core's, of two-byte ids with BOS. outputs/ordered/latest: in_order/source.jsonl.zst as a
-    whole build in source order. mixture/<split>/: what corpusmill mix writes for outputs/all and outputs/few, a dataset
-    of two Megatron parts.
+    outputs/olmo/latest: OLMo-core's and llm.c's, of two-byte ids with BOS. outputs/ordered/latest:
+    in_order/source.jsonl.zst as a whole build in source order. mixture/<split>/: what corpusmill mix writes for
+    outputs/all and outputs/few, a dataset of two Megatron parts.
     """
     sys.path.insert(0, str(ROOT))
     from corpusmill.builds.local import build_dataset
@@ -62,9 +64,25 @@ def build_datasets(folder: Path) -> None:
         name="olmo",
         tokenizer={"name": tokenizer, "file": tokenizer, "bos": "<|begin|>"},
         framing={"bos": True},
-        exports={"olmo": {"file_tokens": 20_000, "names": "open_instruct", "offsets": True}},
+        exports={
+            "olmo": {"file_tokens": 20_000, "names": "open_instruct", "offsets": True},
+            "numpy": {"layout": "llmc", "tokens_per_shard": 5_000, "file_name": "web_{split}_{number}.bin"},
+        },
     )
     build_dataset(check_config(olmo, where="consumers"), workers=1)
+    headed = configuration(
+        folder,
+        name="automodel",
+        exports={
+            "numpy": {
+                "layout": "automodel",
+                "tokens_per_shard": 3_000,
+                "bos_index": True,
+                "file_name": "{split}_{number}.bin",
+            }
+        },
+    )
+    build_dataset(check_config(headed, where="consumers"), workers=1)
     write_mixtures(folder)
 
 
@@ -156,11 +174,14 @@ def environment(lock: Path) -> Path:
         # uv does not read pip's settings, and a wheel may be where only pip was told to look.
         links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
         subprocess.run(sync, check=True, env={**links, **os.environ})
+        if (alone := lock.with_name(ALONE)).is_file():
+            add = [UV, "pip", "install", "-q", "--python", folder / "bin" / "python", "--no-deps", "--require-hashes"]
+            subprocess.run([*add, "-r", alone], check=True, env={**links, **os.environ})
         stamp.write_text(wanted)
     return folder / "bin" / "python"
 
 
-def record(shown: Path, dataset: Path) -> None:
+def record(shown: Path, outputs: Path) -> None:
     """benchmarks/results/readers.json: what each reader gave first, decoded; rows of readers that did not run stay."""
     sys.path.insert(0, str(ROOT))
     import numpy as np
@@ -169,13 +190,16 @@ def record(shown: Path, dataset: Path) -> None:
     from benchmarks.results import write_result
     from corpusmill import open_dataset
 
-    tokenizer = open_dataset(dataset).tokenizer
     before = RESULTS / "results" / "readers.json"
     rows = json.loads(before.read_text())["figures"] if before.is_file() else {}
     for path in shown.glob("*.json"):
         row = json.loads(path.read_text())
         ids = row.pop("ids")
-        text = tokenizer.decode(np.array(ids[:SHOWN_IDS])).decode("utf-8", "backslashreplace")
+        text = (
+            open_dataset(outputs / row.pop("dataset") / "latest")
+            .tokenizer.decode(np.array(ids[:SHOWN_IDS]))
+            .decode("utf-8", "backslashreplace")
+        )
         rows[path.stem] = row | {"first_ids": ids[:SHOWN_IDS], "decoded": text, "of": len(ids)}
     claim = (
         "What readers of other projects give first of a dataset in every format (tests/consumers), equal to a plain"
@@ -223,7 +247,7 @@ def main() -> int:
         if subprocess.run([*command, lock.parent], env=settings, check=False).returncode:
             failed.append(lock)
     if RECORD in sys.argv:
-        record(shown, datasets / "outputs" / "all" / "latest")
+        record(shown, datasets / "outputs")
     for lock in failed:
         print(f"failed: {lock.relative_to(ROOT)}")
     return 1 if failed else 0

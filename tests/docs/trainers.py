@@ -54,7 +54,7 @@ ROWS = (
     Row("Megatron-Energon", "{webdataset: {}}", 100_277, "after `energon prepare`, on a copy"),
     Row(
         "llm.c, dion, parameter-golf",
-        "{numpy: {layout: llmc, test_shards: 1, number_digits: 6, file_name: 'fineweb_{split}_{number}.bin'}}",
+        "{numpy: {layout: llmc, test_shards: 1, file_name: 'fineweb_{split}_{number}.bin'}}",
         50_257,
         "at most 65,536 ids: `tokenizer.name: gpt2`",
     ),
@@ -66,7 +66,7 @@ ROWS = (
     ),
     Row(
         "modded-nanogpt",
-        "{numpy: {layout: llmc, test_shards: 1, number_digits: 6, file_name: 'fineweb_{split}_{number}.bin'}}",
+        "{numpy: {layout: llmc, test_shards: 1, file_name: 'fineweb_{split}_{number}.bin'}}",
         50_257,
         "`tokenizer.name: gpt2`; two training files or more, documents of 256 tokens or more on average",
     ),

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.config.exports import ExportsConfig
 from corpusmill.errors import VerificationError
 from corpusmill.export import olmo
+from corpusmill.export.formats import FORMATS
 from corpusmill.export.framing import Framing
 from tests.oracles import export as oracle
 from tests.raising import raises
@@ -138,3 +140,47 @@ def test_olmo_byte_that_is_changed_is_named(tmp_path, name, at, byte, code):
 def test_olmo_framing_without_an_eos_at_every_end_is_refused(tmp_path, framing):
     with raises("olmo.no_eos"):
         olmo.write_tokens(tmp_path / "part.npy", [], framing, dtype=U16, vocabulary_size=50_257)
+
+
+U32_POSITIONS = 1 << 32
+
+
+def test_olmo_file_of_more_tokens_than_readers_count_is_refused_by_writer_and_verifier(tmp_path):
+    """A sparse file: nothing of it is read."""
+    lengths = [U32_POSITIONS // 2, U32_POSITIONS // 2 - 1, 1]
+    columns = (np.array(lengths, np.uint64), np.zeros(3, np.uint64), np.arange(3, dtype=np.uint64))
+    with raises("olmo.file_too_large"):
+        olmo.write_index(tmp_path / "part.csv.gz", [columns])
+    assert list(tmp_path.iterdir()) == []
+    ends = olmo.write_index(tmp_path / "part.csv.gz", [tuple(column[:2] for column in columns)])
+    assert ends.tolist() == [U32_POSITIONS // 2, U32_POSITIONS - 1]
+    text = gzip.decompress((tmp_path / "part.csv.gz").read_bytes())
+    added = b"%d,%d,00000-000000002,00000,3\n" % (U32_POSITIONS - 1, U32_POSITIONS)
+    (tmp_path / "part.csv.gz").write_bytes(gzip.compress(text + added, mtime=0))
+    with (tmp_path / "part.npy").open("wb") as file:
+        file.truncate(2 * U32_POSITIONS)
+    with raises("olmo.file_too_large", f"part.npy, byte {2 * U32_POSITIONS}\n"):
+        verify(tmp_path / "part.npy")
+
+
+@pytest.mark.parametrize("token_bytes", [2, 4])
+@pytest.mark.parametrize(
+    ("exports", "shared"),
+    [
+        ({"olmo": {}, "megatron": {}}, ["megatron", "olmo"]),
+        ({"olmo": {}, "nanoset": {}}, ["nanoset", "olmo"]),
+        ({"olmo": {}, "nanoset": {}, "megatron": {}}, ["megatron", "nanoset", "olmo"]),
+        ({"olmo": {}, "nanoset": {"file_bytes": "11GB"}, "megatron": {}}, ["megatron", "olmo"]),
+        ({"olmo": {"file_tokens": 1 << 30}, "nanoset": {}, "megatron": {}}, []),
+    ],
+)
+def test_olmo_files_that_share_tokens_are_below_what_readers_count_and_others_keep_their_size(
+    exports, shared, token_bytes
+):
+    wanted = ExportsConfig.model_validate(exports)
+    sizes = {name: FORMATS[name].output_bytes(wanted, token_bytes) for name in wanted.formats()}
+    own = {"megatron": 10 * 10**9, "nanoset": 10 * 10**9, "olmo": token_bytes << 30}
+    own["nanoset"] += 10**9 * ("file_bytes" in exports.get("nanoset", {}))
+    most = 3 * 2**30 * token_bytes
+    assert sizes == {name: min(10 * 10**9, most) if name in shared else own[name] for name in sizes}
+    assert sizes["olmo"] < U32_POSITIONS * token_bytes

@@ -92,6 +92,23 @@ def test_framing_boundary_parts_of_empty_documents_join_a_neighbour(tmp_path, or
     assert verify_build(built).findings == ()
 
 
+def test_olmo_parts_that_share_tokens_are_cut_between_documents_by_its_limit(tmp_path, monkeypatch) -> None:
+    """Of 2^32 tokens and more OLMo-core counts positions wrongly; the limit here is 200."""
+    monkeypatch.setattr("corpusmill.export.formats.documents.OLMO_TOKENS", 200)
+    texts = [f"{number} " * 20 for number in range(20)] + ["long " * 900]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    build(tmp_path, dedup={"mode": "none"}, exports={"megatron": {}, "olmo": {}})
+    parts = parts_of(outputs(tmp_path, "tiny"))
+    files = sorted((outputs(tmp_path, "tiny") / "olmo").glob("*.npy"))
+    assert len(files) == len(parts) > 5
+    assert all(path.samefile(part.data_path) for path, part in zip(files, parts, strict=True))
+    assert all(np.fromfile(path, "<i4")[-1] == EOT for path in files)
+    sizes = sorted(path.stat().st_size // 4 for path in files)
+    assert sizes[-1] > 900
+    assert sizes[-2] < 400
+
+
 def test_several_keys_builds_of_two_keys_and_one_seed_keep_their_documents_side_by_side(tmp_path) -> None:
     """A dataset is one key's; lines are drawn by shard and ordinal, so that of another key has the same order."""
     texts = make_documents(60, seed=4)

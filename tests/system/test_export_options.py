@@ -69,8 +69,8 @@ def test_numpy_shards_behind_a_header_have_the_tokens_of_the_npy_shards(root, la
     settings = {"numpy": wanted | {"layout": layout, "file_name": "web_{split}_{number}.bin"}}
     built = build(root, name=layout, exports=settings, **known)
     paths = [outputs(root, layout) / "numpy" / file.name for file in sorted(outputs(root, layout).glob("numpy/*"))]
-    assert [path.name for path in paths] == [f"web_train_{number:04d}.bin" for number in range(len(expected) - 1)] + [
-        "web_val_0000.bin"
+    assert [path.name for path in paths] == [f"web_train_{number:06d}.bin" for number in range(len(expected) - 1)] + [
+        "web_val_000000.bin"
     ]
     magic, width = {"llmc": (20240520, 0), "automodel": (278895051, 2)}[layout]
     for path, tokens in zip([paths[-1], *paths[:-1]], expected, strict=True):

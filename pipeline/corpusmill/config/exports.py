@@ -78,6 +78,12 @@ class NumpyConfig(FormatSection):
     placeholders: bool = False
     checkpoints: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _headed_shards_are_numbered_as_their_writers_do(cls, values: Any) -> Any:
+        headed = isinstance(values, dict) and values.get("layout") in tuple(HEADED)  # of any type
+        return {"number_digits": 6, **values} if headed else values
+
     @model_validator(mode="after")
     def _file_names_are_unique(self) -> NumpyConfig:
         rest = self.file_name.replace("{split}", "").replace("{number}", "")
@@ -143,17 +149,23 @@ class NanosetConfig(FormatSection):
     sequence_tokens: Count = 2048
 
 
+OLMO_TOKENS = 3 << 30
+"""The most tokens of a file for OLMo-core, on average: from 2^32 on it is refused (export/olmo.py), and some files get
+longer documents than others.
+"""
+
+
 class OlmoConfig(FormatSection):
     """Raw ids in .npy files without a header, and their documents in .csv.gz (OLMo-core, MaxText).
 
     Without `file_tokens` files are cut where the parts of Megatron or Nanoset are, and share their tokens; else after
-    536,870,912 tokens.
+    536,870,912 tokens. They are cut between documents: a longer document makes a longer file.
     """
 
     readers = "OLMo-core and MaxText"
     files = "raw ids and .csv.gz, for OLMo-core"
 
-    file_tokens: Annotated[int, Field(ge=1, lt=1 << 32, strict=True)] | None = None
+    file_tokens: Annotated[int, Field(ge=1, le=OLMO_TOKENS, strict=True)] | None = None
     names: Literal["dolma", "open_instruct"] = "dolma"
     offsets: bool = False
 

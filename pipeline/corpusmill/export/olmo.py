@@ -13,7 +13,9 @@ wants all five. It takes the smallest width that holds the vocabulary unless `dt
 are two bytes here.
 
 Invariants: `.npy` holds the bytes of Megatron's `.bin` and Nanoset's `.ds` of the same documents; every document has a
-token and its EOS. The csv is cut into gzip members of MEMBER_LINES lines, so its bytes depend on the documents alone.
+token and its EOS. Files are cut between documents: a longer document makes a longer file. One of 2^32 tokens or more is
+refused, since OLMo-core's padded and variable-length datasets hold positions in u32. The csv is cut into gzip members
+of MEMBER_LINES lines, so its bytes depend on the documents alone.
 
 Price: that of the other files of whole documents, and 0.6 us a document for the csv; memory is a member of it, 4 MB.
 A reader holds 8 B a document.
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from corpusmill.kernels.content_kernels import Words
 
+TOO_MANY_TOKENS = 1 << 32
 LINE = "%d,%d,%05d-%09d,%05d,%d\n"
 MEMBER_LINES = 1 << 16
 GZIP_LEVEL = 1
@@ -87,7 +90,10 @@ def refuse_framing(framing: Framing) -> None:
 
 
 def write_index(path: Path, documents: Iterable[Documents]) -> NDArray[np.uint64]:
-    """Write the `.csv.gz` at `path`; returns the ends of the documents, in tokens. Without a document, no file."""
+    """Write the `.csv.gz` at `path`; returns the ends of the documents, in tokens. Without a document, no file.
+
+    ConfigError for TOO_MANY_TOKENS or more.
+    """
     ends, end = [np.zeros(0, np.uint64)], 0
     waiting: list[str] = []
     with whole_file(path) as file:
@@ -97,6 +103,14 @@ def write_index(path: Path, documents: Iterable[Documents]) -> NDArray[np.uint64
             waiting += map(LINE.__mod__, zip(*(column.tolist() for column in columns), strict=True))
             ends.append(bounds[1:])
             end = int(bounds[-1])
+            if end >= TOO_MANY_TOKENS:
+                raise ConfigError(
+                    "olmo.file_too_large: readers hold the positions of a file in 32 bits",
+                    where=path,
+                    expected=f"fewer than {TOO_MANY_TOKENS:,} tokens",
+                    got=f"{end:,} or more",
+                    next_step="set exports.olmo.file_tokens, or the size of the parts whose tokens these share, lower",
+                )
             while len(waiting) >= MEMBER_LINES:
                 file.write(_member(waiting[:MEMBER_LINES]))
                 del waiting[:MEMBER_LINES]
@@ -204,6 +218,14 @@ def verify_file(
     special_tokens.
     """
     opened = open_file(path, dtype)
+    if opened.tokens.size >= TOO_MANY_TOKENS:
+        raise fault(
+            "olmo.file_too_large: readers hold the positions of a file in 32 bits",
+            path,
+            TOO_MANY_TOKENS * opened.tokens.itemsize,
+            expected=f"fewer than {TOO_MANY_TOKENS:,} tokens",
+            got=f"{opened.tokens.size:,}",
+        )
     scan_ids(path, opened.tokens, vocabulary_size)
     signed = opened.ends.astype(np.int64)
     starts = np.concatenate((np.zeros(1, np.int64), signed[:-1]))

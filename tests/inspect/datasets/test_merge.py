@@ -278,6 +278,71 @@ def test_merge_folder_of_a_dataset_with_a_missing_file_is_refused(tmp_path, writ
     assert merge_exports([one], tmp_path / "one")["documents"] == 1
 
 
+@pytest.mark.parametrize(("write", "ending"), [(write_megatron, ".idx"), (write_nanoset, ".ds")])
+@pytest.mark.parametrize("second", ["web/v2", "copy/v1"])
+def test_merge_parts_of_two_versions_or_copies_are_refused(tmp_path, write, ending: str, second: str) -> None:
+    """Documents of both would appear twice."""
+    folders = [finished(tmp_path / place, write) for place in ("web/v1", second)]
+    (tmp_path / "web/latest").symlink_to("v1")
+    for inputs in (folders, [folder / f"p{number}{ending}" for number, folder in enumerate(folders)]):
+        with raises("merge.versions_differ", str(folders[1])):
+            merge_exports(inputs, tmp_path / "merged")
+    assert not list(tmp_path.glob("merged*"))
+    one = [folders[0] / f"p0{ending}", tmp_path / "web/latest/format" / f"p1{ending}"]
+    assert merge_exports(one, tmp_path / "one")["documents"] == 2
+
+
+@pytest.mark.parametrize(("write", "ending"), [(write_megatron, ".bin"), (write_nanoset, ".ds")])
+def test_merge_parts_of_two_vocabularies_of_one_width_are_refused(tmp_path, write, ending: str) -> None:
+    folders = [finished(tmp_path / name, write, vocabulary=name) for name in ("gpt2", "other")]
+    for number, folder in enumerate(folders):
+        described = folder.parent / "dataset.json"
+        described.write_text(described.read_text().replace('"web"', f'"web{number}"'))
+    with raises("merge.vocabularies_differ", "name gpt2", "name other"):
+        merge_exports([folder / f"p0{ending}" for folder in folders], tmp_path / "merged")
+    assert not list(tmp_path.glob("merged*"))
+
+
+def test_merge_files_of_two_widths_are_refused_with_both(tmp_path) -> None:
+    paths = [write_nanoset(tmp_path, name, [[1]]) for name in ("narrow", "wide")]
+    wide = oracle.nanoset([[1]], EOD, 4)
+    paths[1].write_bytes(wide[0])
+    nanoset.metadata_path(paths[1]).write_bytes(nanoset.metadata_text("gpt2", 4, 2))
+    with raises("merge.tokenizers_differ", "gpt2|2", "gpt2|4"):
+        merge_files(paths, tmp_path / "merged.ds")
+    assert not list(tmp_path.glob("merged*"))
+
+
+@pytest.mark.parametrize("first", [write_megatron, write_nanoset])
+def test_merge_part_of_each_format_is_refused(tmp_path, first) -> None:
+    paths = {write_megatron: tmp_path / "p", write_nanoset: tmp_path / "q.ds"}
+    for write, path in paths.items():
+        write(tmp_path, path.stem, [[1]])
+    inputs = sorted(paths.values(), key=lambda path: path != paths[first])
+    with raises("export.file_missing"):
+        merge_exports(inputs, tmp_path / "merged")
+    assert not list(tmp_path.glob("merged*"))
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["part-0-00000.npy", "part-0-00000.csv.gz"], "merge.no_part merge.several_formats"),
+        (["shard_00000000.tar"], "merge.no_part merge.several_formats"),
+        (["train-00000.parquet"], "merge.no_part merge.several_formats"),
+        (["train_000000.bin", "train_000000.bos.idx"], "export.file_missing"),
+    ],
+)
+def test_merge_file_and_folder_of_a_format_that_is_not_merged_are_refused(tmp_path, names: list[str], code) -> None:
+    (tmp_path / "format").mkdir()
+    for name in names:
+        (tmp_path / "format" / name).write_bytes(bytes(2048))
+    for path in (tmp_path / "format", *sorted((tmp_path / "format").iterdir())):
+        with raises(code):
+            merge_exports([path], tmp_path / "merged")
+    assert not list(tmp_path.glob("merged*"))
+
+
 def test_merge_file_of_another_size_than_its_dataset_states_is_refused(tmp_path) -> None:
     folder = finished(tmp_path / "web", write_nanoset)
     write_nanoset(folder, "p1", [[1, 7, 7]])

@@ -4,7 +4,7 @@
     nanoset/00000_<number>_doc_shuffled.ds and those beside it             (export/nanoset.py has the bytes)
 
 Where files of formats here and of OLMo-core (olmo.py) are cut at the same size, they hold the same bytes: the tokens
-are written once, and get a second name.
+are written once, and get a second name. With OLMo-core's they have at most OLMO_TOKENS.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpusmill.config.exports import OLMO_TOKENS
 from corpusmill.engine.work import Input
 from corpusmill.export.formats.base import Cells, Format, Output, Readable, Settings, Wanted, framing_of, record_batches
 from corpusmill.lazy import lazily
@@ -64,6 +65,11 @@ class DocumentFormat(Format):
     @abstractmethod
     def file_name(self, build: Build, number: int) -> str:
         """The name of an output."""
+
+    def output_bytes(self, exports: ExportsConfig, token_bytes: int) -> int:
+        size = self.shared_bytes(exports)
+        assert size is not None
+        return min(size, OLMO_TOKENS * token_bytes) if size == linked_bytes(exports) else size
 
     def _bounds(self, build: Build, documents: int) -> list[int]:
         if not documents:
@@ -125,6 +131,15 @@ def framed_tokens(build: Build, records: int) -> int:
     return (records - bare) * (wanted.eod + wanted.bos)
 
 
+def linked_bytes(exports: ExportsConfig) -> int | None:
+    """The size of the files whose tokens OLMo-core's share; None if they share none."""
+    if exports.olmo is None or exports.olmo.file_tokens is not None:
+        return None
+    if exports.megatron:
+        return int(exports.megatron.part_bytes)
+    return int(exports.nanoset.file_bytes) if exports.nanoset else None
+
+
 def document_batches(cells: Cells, output: Output) -> Iterator[tuple[Any, Any]]:
     """(tokens, ends) of an output's documents."""
     for tokens, ends, _, _ in record_batches(cells, output):
@@ -172,12 +187,9 @@ class Megatron(DocumentFormat):
         key = re.sub(r"[^A-Za-z0-9.-]+", "_", build.config.source.text_field)
         return f"{build.config.name}_{number:05d}_{key}_document"
 
-    def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
+    def shared_bytes(self, exports: ExportsConfig) -> int | None:
         assert exports.megatron is not None
         return int(exports.megatron.part_bytes)
-
-    def shared_bytes(self, exports: ExportsConfig) -> int | None:
-        return self.output_bytes(exports, 0)
 
     def suffixes(self, _exports: ExportsConfig) -> tuple[str, ...]:
         return (".bin", ".idx")
@@ -227,12 +239,9 @@ class Nanoset(DocumentFormat):
         """As datatrove names its files."""
         return nanoset.file_name(number, None) if in_source_order(build) else nanoset.file_name(0, number)
 
-    def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
+    def shared_bytes(self, exports: ExportsConfig) -> int | None:
         assert exports.nanoset is not None
         return int(exports.nanoset.file_bytes)
-
-    def shared_bytes(self, exports: ExportsConfig) -> int | None:
-        return self.output_bytes(exports, 0)
 
     def suffixes(self, exports: ExportsConfig) -> tuple[str, ...]:
         loss = (".ds.loss",) if exports.nanoset and exports.nanoset.loss else ()

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import BalanceError
 from corpusmill.export.formats.base import Cells, Output, Readable, Settings, Wanted, framing_of
-from corpusmill.export.formats.documents import DocumentFormat, bare_documents, beside, counted, document_batches
+from corpusmill.export.formats.documents import (
+    DocumentFormat,
+    bare_documents,
+    beside,
+    counted,
+    document_batches,
+    linked_bytes,
+)
 from corpusmill.lazy import lazily
 
 with lazily:
@@ -45,15 +52,12 @@ class Olmo(DocumentFormat):
 
     def output_bytes(self, exports: ExportsConfig, token_bytes: int) -> int:
         assert exports.olmo is not None
-        return self.shared_bytes(exports) or (exports.olmo.file_tokens or FILE_TOKENS) * token_bytes
+        if self.shared_bytes(exports) is not None:
+            return super().output_bytes(exports, token_bytes)
+        return (exports.olmo.file_tokens or FILE_TOKENS) * token_bytes
 
     def shared_bytes(self, exports: ExportsConfig) -> int | None:
-        """The size of the files whose tokens these share, unless `file_tokens` gives another."""
-        if exports.olmo is None or exports.olmo.file_tokens is not None:
-            return None
-        if exports.megatron:
-            return int(exports.megatron.part_bytes)
-        return int(exports.nanoset.file_bytes) if exports.nanoset else None
+        return linked_bytes(exports)
 
     def suffixes(self, exports: ExportsConfig) -> tuple[str, ...]:
         offsets = (".offsets",) if exports.olmo and exports.olmo.offsets else ()

@@ -51,6 +51,24 @@ def require_one_vocabulary(paths: Iterable[Path]) -> None:
     )
 
 
+def require_one_version(paths: Iterable[Path]) -> None:
+    """ConfigError if files lie in two versions of one finished dataset, or in two copies of a version: documents of
+    both would appear twice.
+    """
+    first: dict[str, tuple[Path, Path]] = {}
+    for folder, description, _, path in _in_datasets(paths):
+        place, named = first.setdefault(description["name"], (folder.resolve(), path))
+        if folder.resolve() != place:
+            raise ConfigError(
+                "merge.versions_differ: parts are of two versions, or copies, of one dataset: documents would appear"
+                " twice",
+                where=path,
+                expected=f"a part of {place}, as {named}",
+                got=folder,
+                next_step="take parts of one version; if the versions share no document, copy the parts elsewhere",
+            )
+
+
 def require_one_length(tars: Iterable[Path]) -> None:
     """ConfigError if tars lie in finished datasets whose contexts have different numbers of tokens."""
     what = "reshuffle.lengths_differ: tars hold contexts of different lengths"

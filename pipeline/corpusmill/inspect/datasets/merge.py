@@ -27,7 +27,7 @@ from corpusmill.errors import ConfigError, MissingConfigError, MissingSourceErro
 from corpusmill.export import megatron, nanoset
 from corpusmill.export.checks import blocks
 from corpusmill.export.files import file_bytes, whole_file
-from corpusmill.inspect.datasets.complete import require_complete, require_one_vocabulary
+from corpusmill.inspect.datasets.complete import require_complete, require_one_version, require_one_vocabulary
 from corpusmill.storage.locations import natural_order
 
 WINDOW_BYTES = 4 << 20  # mapped at once
@@ -40,19 +40,22 @@ def merge_exports(inputs: Sequence[Path], output: Path) -> dict[str, int]:
     """Merge Megatron prefixes (or their .bin or .idx), `.ds` files, or folders of either.
 
     A folder's parts are taken in natural order (p2 before p10), others as given. Several files of one part, as a glob
-    names them, count once. SourceError for a part that is named twice, VerificationError for a folder of a finished
-    dataset that lacks a file. See merge_parts and merge_files.
+    names them, count once. SourceError for a part that is named twice, ConfigError for parts of two copies or versions
+    of one dataset, VerificationError for a folder of a finished dataset that lacks a file. See merge_parts and
+    merge_files.
     """
     for path in inputs:
-        if not path.exists() and not any(path.with_name(path.name + half).exists() for half in HALVES):
+        named = path.is_dir() or (path.exists() and path.name.endswith((".ds", *HALVES)))
+        if not named and not any(path.with_name(path.name + half).exists() for half in HALVES):
             raise MissingSourceError(
-                "merge.no_part: there is no such part",
+                "merge.no_part: there is no such part, or it is a file of another format",
                 where=path,
                 expected="a folder, a prefix with its .bin and .idx, or a .ds file",
                 next_step="corpusmill merge outputs/web/latest/megatron --output all_text_document",
             )
     paths = _parts([path for folder in inputs for path in (_parts_of(folder) if folder.is_dir() else [folder])])
     require_complete([*(folder for folder in inputs if folder.is_dir()), *paths])
+    require_one_version(paths)
     if output.suffix == ".ds" or (paths and all(path.suffix == ".ds" for path in paths)):
         return merge_files(paths, output.with_name(output.name.removesuffix(".ds") + ".ds"))
     return merge_parts(paths, _prefix(output))
