@@ -1,8 +1,10 @@
-"""Claim: at which share of a plain copy's rate each format of whole documents is written, by CPU seconds.
+"""Claim: at which share of a plain copy's rate each format of whole documents is written, and what four cost together.
 
 Writes 64 Mi tokens in documents of 2,000 as each format's module does (ids of 4 bytes, content sums included), then
-copies the files that it left with a read and a write a MiB, in the same process; the best of two rounds each, by CPU
-seconds. A format whose tokens are linked is the index alone. `python benchmarks/formats.py`
+copies the files that it left with a read and a write a MiB, in the same process; the best of four rounds each, by CPU
+seconds. A format whose tokens are linked is the index alone. `together`: Megatron, Nanoset and OLMo-core linked to it,
+and parquet, as a share of the most expensive one. `parts`: what placing special tokens and content sums take of
+Megatron's seconds; the rest is the write. `python benchmarks/formats.py`
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import numpy as np
 from results import write_result
 
 from corpusmill.export import megatron, nanoset, olmo, parquet
-from corpusmill.export.framing import Framing
+from corpusmill.export.framing import Framed, Framing, frame
 
 TOKENS, DOCUMENT, BATCH = 1 << 26, 2000, 1 << 19
 EOS, SIZE = 100_257, 100_277
@@ -71,6 +74,19 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+def together(folder: Path) -> None:
+    """Four formats, as a build writes them: the tokens of three are one file."""
+    WRITERS["megatron"](folder)
+    nanoset.link_file(folder, "p", megatron.open_part(folder / "p"), tokenizer_name="cl100k_base", special_tokens=1)
+    index(folder)
+    rows(folder)
+
+
+def framed(some: list[Any]) -> list[Framed]:
+    """Batches with their special tokens; nothing is written."""
+    return [frame(batch, FRAMING, dtype=np.dtype("<u4"), vocabulary_size=SIZE) for batch in some]
+
+
 def cpu_of(run: Callable[[], Any]) -> float:
     begin = time.process_time()
     run()
@@ -85,11 +101,11 @@ def copy(source: Path, target: Path) -> None:
 
 
 def main() -> None:
-    figures: dict[str, object] = {}
+    figures: dict[str, dict[str, Any]] = {}
     for name, write in WRITERS.items():
         spent: dict[str, list[float]] = {"write": [], "copy": []}
         size = 0
-        for _ in range(2):
+        for _ in range(4):
             with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as copied:
                 spent["write"].append(cpu_of(lambda: write(Path(made))))  # noqa: B023 (runs at once)
                 spent["copy"].append(cpu_of(lambda: copy(Path(made), Path(copied))))
@@ -102,6 +118,17 @@ def main() -> None:
             "rate_of_a_copy": round(best["copy"] / best["write"], 3),
         }
         print(name, figures[name])
+    with tempfile.TemporaryDirectory() as made:
+        four = cpu_of(lambda: together(Path(made)))
+    dearest = max(row["write_cpu_seconds"] for name, row in figures.items() if "columns" not in name)
+    figures["together"] = {"cpu_seconds": round(four, 3), "of_the_most_expensive": round(four / dearest, 2)}
+    some = list(islice(batches(), 8))
+    times = TOKENS / sum(len(tokens) for tokens, _ in some)
+    placing = min(cpu_of(lambda: framed(some)) for _ in range(4)) * times
+    placed = framed(some)
+    sums = min(cpu_of(lambda: [batch.token_sums(FRAMING) for batch in placed]) for _ in range(4)) * times
+    figures["parts"] = {"placing_cpu_seconds": round(placing, 3), "content_sums_cpu_seconds": round(sums, 3)}
+    print(figures["together"], figures["parts"])
     claim = "share of a plain copy's rate at which each format is written, by CPU seconds, on a shared machine"
     print(write_result("formats", claim, figures))
 
