@@ -135,7 +135,7 @@ WRITING = [
           "splits=wanted.split_names(),", "splits=wanted.split_names()[::-1],"),
     Fault("EOD is the id before it", "export.framing", "stream[places] = special", "stream[places] = special - 1"),
     Fault("a document's last token gives way to EOD", "export.framing",
-          "ends[closes] - 1)", "np.maximum(ends[closes] - 2, 0))"),
+          "ends[closed] - 1)", "np.maximum(ends[closed] - 2, 0))"),
     Fault("Megatron's pointers are the documents' ends", "export.megatron",
           "        index.write((ends - sizes).data)", "        index.write(ends.data)"),
     Fault("Megatron's boundaries begin anew in each batch", "export.megatron",

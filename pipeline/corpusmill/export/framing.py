@@ -241,14 +241,13 @@ def _placed(
     """`tokens`, with EOD at the end of every sequence that closes a document, BOS where one opens it."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
+    opened = opens if framing.bos_id is not None else np.zeros(lengths.size, np.bool_)
+    closed = closes if framing.eod_id is not None else np.zeros(lengths.size, np.bool_)
+    bare = (lengths - opened - closed).astype(np.uint64)
     stream = np.empty(int(ends[-1]) if ends.size else 0, dtype)
-    bare = lengths
-    for special, at, places in ((framing.eod_id, closes, ends - 1), (framing.bos_id, opens, starts)):
-        if special is not None:
-            stream[places[at]] = special
-            bare = bare - at
-    first = starts if framing.bos_id is None else starts + opens
     source = np.ascontiguousarray(tokens, tokens.dtype if tokens.itemsize == stream.itemsize else dtype)
-    sizes = bare.astype(np.uint64)
-    slices.copy_slices(source, slices.starts_of(sizes), sizes, stream, first.astype(np.uint64))
+    slices.copy_slices(source, slices.starts_of(bare), bare, stream, (starts + opened).astype(np.uint64))
+    for special, places in ((framing.eod_id, ends[closed] - 1), (framing.bos_id, starts[opened])):
+        if special is not None:
+            stream[places] = special
     return stream
