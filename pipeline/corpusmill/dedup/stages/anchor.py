@@ -6,6 +6,7 @@ Reference index: the same of a reference's shard; every dataset that names it re
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,11 +73,10 @@ def require_readable(build: Build) -> None:
         rejected = sum(sum(rejected_reasons(receipt.counts).values()) for receipt in receipts)
         allowed = build.config.source.max_rejected_share
         if rejected / max(lines, 1) > allowed:
+            rejects = ((receipt.unit, example) for receipt in receipts for example in receipt.details["examples"])
             examples = [
-                (*file_of_reference(build, receipt.unit, example["source"]), example)
-                for receipt in receipts
-                for example in receipt.details["examples"]
-            ][:5]
+                (*file_of_reference(build, unit, example["source"]), example) for unit, example in islice(rejects, 5)
+            ]
             raise RejectedDocumentsError(
                 f"reference.too_many_malformed: {rejected:,} of {lines:,} lines of a reference are malformed",
                 where="\n".join(

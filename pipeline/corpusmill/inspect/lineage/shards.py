@@ -26,7 +26,7 @@ from corpusmill.inspect.lineage.facts import BOS, EOT, PADDING, SourceDocument, 
 from corpusmill.lazy import lazily
 from corpusmill.shuffle.stages import budget
 from corpusmill.shuffle.stages.scatter import packing_of
-from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_of
+from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_in, places_of
 from corpusmill.sources.stages.index import final_stage
 from corpusmill.tokens.records import ContextPlan, Packing, plan_contexts
 from corpusmill.tokens.token_shard import mapped, open_token_shard
@@ -215,11 +215,20 @@ class ReferenceShard(EarlierShard):
 
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from: its line in the reference's file, which may have been cut into parts."""
+        source, line = self._place(ordinal)
+        path, number = self._reference
+        return SourceDocument(source, line + 1, self.ids[ordinal], number, ordinal, path)
+
+    @cached_property
+    def _reference(self) -> tuple[str, int]:
         _, reference, _ = of_unit(self.build, self.name)
-        source, line = self.text.source_of(ordinal)
-        file, before = file_of_reference(self.build, self.name, source)
-        number = units_of(reference).index(self.name)
-        return SourceDocument(file, before + line + 1, self.ids[ordinal], number, ordinal, reference.path)
+        return reference.path, units_of(reference).index(self.name)
+
+    @cached_property
+    def _place(self) -> Callable[[int], FilePlace]:
+        _, _, files = of_unit(self.build, self.name)
+        parts = [file.name for file in files if file.part]
+        return places_in(files, self.text, {name: file_of_reference(self.build, self.name, name)[1] for name in parts})
 
 
 class DeduplicatedShard(EarlierShard):
