@@ -1,148 +1,251 @@
-"""Claims: a tenth of tokshuf's CPU for its job, a thirtieth of bsade's for its own, and 209 MB of jsonl to Megatron's
-files in 2.4 s of wall time on 2 cores, imports included.
+"""Claims, as shares of the originals' CPU seconds: tokshuf 0.12, bsade 0.045, terashuf 0.5, datatrove's writer 0.05.
 
-Whole commands, processes and imports counted (cgroup v1 cpuacct), 2 workers, compiled modules, the best of several
-runs. The originals are not run here: they were measured by hand beside Corpusmill in November 2026 (README, "The same
-as the originals"). Their seconds are scaled by the rate of what they spend them on, in this run, to the rate of the
-result file nearest to that day: tiktoken as tokshuf calls it, infini-gram's make-part, and the loop of
-preprocess_data.py (here without its builder). Llama 3's vocabulary cannot be had by everyone: cl100k_base stands in.
+The original and ours run in turns on the same files, whole commands, processes and imports counted (cgroup v1
+cpuacct), two workers each; shares are medians over the rounds. A peer is measured if its path is given:
 
-    python benchmarks/originals.py CORPUS_FOLDER SCRATCH_FOLDER --gpt2 tokenizer.json --peer FOLDER_OF_INFINI_GRAM
+    --tokshuf   the folder of tokshuf-rust, built (cargo build --release); its own Llama 3 vocabulary is used by both
+    --bsade     the folder of bsade, its engine compiled, rust_indexing in it
+    --deduplicate-text-datasets    its folder, built; it starts at one file of text, which is not counted
+    --terashuf  the binary
+    --datatrove  anything: DocumentTokenizer of the `python` given
+    --python    an interpreter that has bsade's and datatrove's libraries
+
+    python benchmarks/originals.py CORPUS_FOLDER SCRATCH_FOLDER --python peers/bin/python --bsade peers/bsade ...
+
+Outputs are compared where the definition is the same: contexts and lines as multisets, documents and .ds files as
+they are. deduplicate-text-datasets marks every copy of a repeat, ours all but the first, so bytes that it marks are
+only counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
 import json
+import shlex
 import shutil
+import statistics
 import sys
-import time
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from dedup_memory import within, write_corpus
-from dedup_speed import PEER_BYTES, make_part, text_shards
-from in_order import EOS_TEXT
+from memory_group import within
 from results import write_result
-from tokenizing import as_tokshuf
-from tokshuf_job import as_tokshuf as configuration_as_tokshuf
 
-GIGABYTES, JSONL_BYTES, RUNS = 0.27, 209_000_000, 3
-TOKSHUF = {"text_bytes": 279_000_000, "cpu_seconds": 79.0, "tiktoken_mb_per_cpu_second": 7.78}
-BSADE = {"text_bytes": 279_000_000, "cpu_seconds": 138.0, "make_part_mb_per_cpu_second": 5.98}
-MEGATRON = {"wall_seconds_wanted": 2.4, "preprocess_data_mb_per_cpu_second": 1.3}
-WANTED = {"tokshuf": 1 / 10, "bsade": 1 / 30}
+from corpusmill.documents.compression import open_decompressed
 
-
-def best(command: list[str], written: list[Path]) -> dict[str, float]:
-    """Wall and CPU seconds of the run that took least CPU; `written` goes before each."""
-    runs = []
-    for _ in range(RUNS):
-        for path in written:
-            shutil.rmtree(path, ignore_errors=True)
-        runs.append(within(0, [sys.executable, "-m", "corpusmill.cli", *command]))
-    return {
-        "wall_seconds": min(run["seconds"] for run in runs),
-        "cpu_seconds": min(run["cpu_seconds"] for run in runs),
-    }
+WANTED = {"tokshuf": 0.12, "bsade": 0.045, "terashuf": 0.5, "datatrove": 0.05, "deduplicate_text_datasets": None}
+CONTEXT, MINIMUM_BYTES = 2049, 500
+SHUFFLED_COPIES, SHUFFLE_MEMORY_BYTES = 8, 64_000_000  # 70 MB of lines alone measure the interpreter's start
+DATATROVE = """
+import sys
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.tokens import DocumentTokenizer
+corpus, tokenizer, folder = sys.argv[1:]
+reader = JsonlReader(corpus, glob_pattern="*.jsonl.zst", compression="zstd")
+tokens = DocumentTokenizer(
+    folder, tokenizer_name_or_path=tokenizer, eos_token="<|endoftext|>", shuffle_documents=False
+)
+LocalPipelineExecutor([reader, tokens], logging_dir=folder + ".log", tasks=1).run()
+"""
 
 
-def beside(ours: dict[str, float], text_bytes: int, then: dict[str, float], rate: str, now: float) -> dict[str, Any]:
-    """Our CPU as a share of an original's: as it was measured for as much text, and scaled to this run's rate."""
-    measured = then["cpu_seconds"] * text_bytes / then["text_bytes"]
-    scaled = measured * then[rate] / now
-    return {
-        **ours,
-        "text_bytes": text_bytes,
-        f"{rate}_now": round(now, 2),
-        f"{rate}_then": then[rate],
-        "original_cpu_seconds_scaled": round(scaled, 1),
-        "share_of_the_original": round(ours["cpu_seconds"] / measured, 3),
-        "share_of_the_original_scaled": round(ours["cpu_seconds"] / scaled, 3),
-    }
+@dataclass(frozen=True)
+class Pair:
+    """Two shell scripts that do one job, each run in the scratch folder, and what their outputs have in common."""
+
+    original: str
+    ours: str
+    compare: Callable[[Path], dict[str, Any]]
 
 
-def tokshuf(corpus: Path, scratch: Path, text_bytes: int) -> dict[str, Any]:
-    root = scratch / "tokshuf"
-    root.mkdir()
-    config = root / "tokshuf.yaml"
-    config.write_text(yaml.safe_dump(configuration_as_tokshuf(str(corpus), root).model_dump(exclude_defaults=True)))
-    ours = best(["build", str(config), "--workers", "2"], [root / "work", root / "outputs"])
-    peer = as_tokshuf([str(path) for path in sorted(corpus.iterdir())[:4]])
-    rate = peer["text_bytes"] / 1e6 / peer["cpu_seconds"]
-    return beside(ours, text_bytes, TOKSHUF, "tiktoken_mb_per_cpu_second", rate)
+def ours(*words: object) -> str:
+    return shlex.join(map(str, [sys.executable, "-m", "corpusmill.cli", *words]))
 
 
-def bsade(corpus: Path, scratch: Path, text_bytes: int, peer: Path) -> dict[str, Any]:
-    clean, work = scratch / "clean", scratch / "dedup"
-    command = ["dedup", str(corpus), "--output", str(clean), "--minimum-bytes", "500", "--mode", "remove"]
-    ours = best([*command, "--work-folder", str(work), "--workers", "2"], [clean, work])
-    shard = text_shards(corpus, scratch / "texts")[0]
-    text = shard.text[:PEER_BYTES].copy()
-    rates = [make_part(peer, text, scratch / f"peer{number}", b"")["megabytes_per_cpu_second"] for number in range(2)]
-    return beside(ours, text_bytes, BSADE, "make_part_mb_per_cpu_second", max(rates))
-
-
-def megatron(corpus: Path, scratch: Path, gpt2: Path) -> dict[str, Any]:
-    """One pair of files of JSONL_BYTES of lines, with each number of workers; the bytes must be the same."""
-    from tokenizers import Tokenizer
-
-    from corpusmill.documents.compression import open_decompressed
-
-    lines = bytearray()
-    for path in sorted(corpus.iterdir()):
+def lines(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.glob("*.jsonl.zst")):
         with path.open("rb") as raw, open_decompressed(raw, path.name) as stream:
-            lines += stream.read()
-    lines = lines[: lines.rfind(b"\n", 0, JSONL_BYTES) + 1]
-    (scratch / "a.jsonl").write_bytes(lines)
-    figures: dict[str, Any] = {"jsonl_bytes": len(lines)}
-    for name in ("megatron", "nanoset"):
-        written = []
-        for workers in (1, 2):
-            folder = scratch / f"{name}{workers}"
-            output = folder / "x" if name == "megatron" else folder
-            command = [name, str(scratch / "a.jsonl"), "--tokenizer", str(gpt2), "--output", str(output)]
-            figures[f"{name}, {workers} workers"] = best([*command, "--workers", str(workers)], [folder])
-            written.append({path.name: path.read_bytes() for path in folder.iterdir()})
-        assert written[0] == written[1]
-    tokenizer = Tokenizer.from_file(str(gpt2))
-    eod, tokens, loop_bytes = tokenizer.token_to_id(EOS_TEXT), 0, 0
-    began = time.process_time()
-    for line in lines[:4_000_000].splitlines()[:-1]:
-        tokens += len([*tokenizer.encode(json.loads(line)["text"], add_special_tokens=False).ids, eod])
-        loop_bytes += len(line) + 1
-    rate = loop_bytes / 1e6 / (time.process_time() - began)
-    scale = MEGATRON["preprocess_data_mb_per_cpu_second"] / rate
-    return {
-        **figures,
-        "preprocess_data_mb_per_cpu_second_now": round(rate, 2),
-        "preprocess_data_mb_per_cpu_second_then": MEGATRON["preprocess_data_mb_per_cpu_second"],
-        "wall_seconds_wanted": MEGATRON["wall_seconds_wanted"],
-        "wall_seconds_wanted_scaled": round(MEGATRON["wall_seconds_wanted"] * scale, 2),
+            yield from stream.read().splitlines()
+
+
+def digests(items: Iterator[bytes]) -> Counter[bytes]:
+    """How often each item comes, whatever their order."""
+    return Counter(hashlib.sha256(item).digest() for item in items)
+
+
+def contexts(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as members:
+            for member in members:
+                body = members.extractfile(member)
+                assert body is not None
+                yield json.dumps(json.loads(gzip.decompress(body.read()))).encode()
+
+
+def tokshuf(peer: Path, corpus: Path, scratch: Path) -> Pair:
+    config = {
+        "name": "tokshuf",
+        "source": {"paths": [str(corpus)]},
+        "dedup": {"mode": "none", "writeback": False},
+        "tokenizer": {
+            "name": "llama3",
+            "file": str(peer / "meta-llama-3-8B.tiktoken"),
+            "pattern": "llama3",
+            "special_ids": "tokshuf",
+            "special_tokens": {"<|begin_of_text|>": 128_000},
+        },
+        "shuffle": {"seed": 1234},
+        "packing": {"stream": "file", "tail": "always_pad", "bos": True},
+        "exports": {"webdataset": {"context_tokens": CONTEXT}},
+        "destinations": [{"path": str(scratch / "ours/outputs")}],
+        "work_folder": str(scratch / "ours/work"),
     }
+    (scratch / "tokshuf.yaml").write_text(yaml.safe_dump(config))
+    command = [peer / "target/release/tokshuf-rust", "--input", corpus, "--local-cell-dir", "original/cells"]
+    command += ["--output", "original/tars", "--tokenizer", "meta-llama/Meta-Llama-3-8B", "--use-tiktoken"]
+    command += ["--seqlen", CONTEXT, "--threads", 2]
+
+    def compare(scratch: Path) -> dict[str, Any]:
+        theirs = digests(contexts(scratch / "original/tars"))
+        built = digests(contexts(scratch / "ours/outputs/tokshuf/latest/webdataset"))
+        return {"contexts": theirs.total(), "same": (theirs & built).total(), "ours": built.total()}
+
+    return Pair(shlex.join(map(str, command)), ours("build", "tokshuf.yaml", "--workers", 2), compare)
+
+
+def bsade(peer: Path, corpus: Path, python: Path) -> Pair:
+    script = f"""
+    top=$PWD; cd {shlex.quote(str(peer))}
+    {python} indexing_v6_sharded.py --data-dir {corpus} --save-dir $top/original/index --token-dtype u8 \\
+        --cpus 2 --num-batches 1 --add-metadata
+    {python} find_remove_ranges.py --index-dir $top/original/index --minlen {MINIMUM_BYTES} --mode parallel_sharded \\
+        --num-threads 2 --low-ram
+    {python} write_back_to_jsonl_sharded.py --index-dir $top/original/index --minlen {MINIMUM_BYTES} \\
+        --output-dir $top/original/clean --num-workers 2 --mode remove
+    """
+    command = ["dedup", corpus, "--output", "ours/clean", "--work-folder", "ours/work", "--mode", "remove"]
+
+    def compare(scratch: Path) -> dict[str, Any]:
+        read = [[json.loads(line) for line in lines(scratch / side / "clean")] for side in ("original", "ours")]
+        same = sum(left == right for left, right in zip(*read, strict=True))
+        return {"documents": len(read[0]), "same": same}
+
+    return Pair(script, ours(*command, "--minimum-bytes", MINIMUM_BYTES, "--workers", 2), compare)
+
+
+def deduplicate_text_datasets(peer: Path, corpus: Path, scratch: Path) -> Pair:
+    """Its three commands on one file; ours from the JSON lines, files written, since it has no command for ranges."""
+    text = scratch / "text"
+    text.write_bytes(b"\n".join(json.loads(line)["text"].encode() for line in lines(corpus)))
+    program, data = peer / "target/release/dedup_dataset", ["--data-file", "original/text"]
+    repeats = ["--length-threshold", str(MINIMUM_BYTES), "--cache-dir", "original/cache"]
+    steps = [
+        ["ln", str(text), "original/text"],
+        ["mkdir", "original/cache"],
+        [str(program), "make", *data],
+        [str(program), "self-similar", *data, *repeats, "--num-threads", "2"],
+        [str(program), "collect", *data, *repeats],
+    ]
+    script = " && ".join(map(shlex.join, steps)) + " > original/ranges"
+    command = ["dedup", corpus, "--output", "ours/clean", "--work-folder", "ours/work"]
+
+    def compare(scratch: Path) -> dict[str, Any]:
+        ranges = (scratch / "original/ranges").read_text().rpartition("out\n")[2].split()
+        marked = sum(map(int, ranges[1::2])) - sum(map(int, ranges[::2]))
+        left = sum(len(json.loads(line)["text"].encode()) for line in lines(scratch / "ours/clean"))
+        return {"marked_bytes": marked, "our_removed_bytes": text.stat().st_size - left}
+
+    return Pair(script, ours(*command, "--minimum-bytes", MINIMUM_BYTES, "--workers", 2), compare)
+
+
+def terashuf(peer: Path, corpus: Path, scratch: Path) -> Pair:
+    """Lines of one file, the corpus several times over, both within the same memory for records."""
+    source, memory = scratch / "lines.jsonl", SHUFFLE_MEMORY_BYTES
+    with source.open("wb") as file:
+        for _ in range(SHUFFLED_COPIES):
+            file.writelines(line + b"\n" for line in lines(corpus))
+    original = f"TMPDIR=$PWD/original MEMORY={memory / 1e9} SEED=1 {peer} < {source} > original/lines"
+    command = ["shuffle-text", source, "--output", "ours/lines", "--memory", memory, "--work-folder", "ours/work"]
+
+    def compare(scratch: Path) -> dict[str, Any]:
+        theirs, shuffled = (
+            digests(iter((scratch / side / "lines").read_bytes().splitlines())) for side in ("original", "ours")
+        )
+        return {"lines": theirs.total(), "same": (theirs & shuffled).total()}
+
+    return Pair(original, ours(*command, "--seed", 1), compare)
+
+
+def datatrove(python: Path, corpus: Path, scratch: Path, tokenizer: Path) -> Pair:
+    (scratch / "writer.py").write_text(DATATROVE)
+    original = shlex.join(map(str, [python, "writer.py", corpus, tokenizer, "original/tokens"]))
+    command = ["nanoset", corpus, "--tokenizer", tokenizer, "--output", "ours/tokens", "--empty-documents", "skip"]
+
+    def compare(scratch: Path) -> dict[str, Any]:
+        (theirs,), (written,) = (list((scratch / side / "tokens").glob("*.ds")) for side in ("original", "ours"))
+        return {"bytes": theirs.stat().st_size, "byte_identical": theirs.read_bytes() == written.read_bytes()}
+
+    return Pair(original, ours(*command, "--workers", 2), compare)
+
+
+def measure(pair: Pair, scratch: Path, rounds: int) -> dict[str, Any]:
+    """Both scripts in turns; CPU and wall seconds of each run, and the medians of the shares."""
+    runs: dict[str, list[dict[str, Any]]] = {"original": [], "ours": []}
+    for _ in range(rounds):
+        for side, script in (("original", pair.original), ("ours", pair.ours)):
+            shutil.rmtree(scratch / side, ignore_errors=True)
+            (scratch / side).mkdir()
+            with (scratch / f"{side}.log").open("wb") as log:
+                surroundings = {"cwd": scratch, "stderr": log}
+                run = within(0, ["sh", "-ec", script], scratch / f"{side}.out", surroundings)
+            runs[side].append({"cpu_seconds": run["cpu_seconds"], "wall_seconds": run["seconds"]})
+    shares = {
+        f"share_of_{kind}": round(
+            statistics.median(
+                mine[kind] / theirs[kind] for mine, theirs in zip(runs["ours"], runs["original"], strict=True)
+            ),
+            3,
+        )
+        for kind in ("cpu_seconds", "wall_seconds")
+    }
+    return {**shares, **runs, "compared": pair.compare(scratch)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("corpus", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path, help="*.jsonl.zst with the keys id and text")
     parser.add_argument("scratch", type=Path)
-    parser.add_argument("--gpt2", type=Path, required=True, help="GPT-2's tokenizer.json")
-    parser.add_argument("--peer", type=Path, required=True, help="the package infini_gram, for its rust_indexing")
-    arguments = parser.parse_args()
-    scratch = arguments.scratch.absolute()
+    for peer in ("tokshuf", "bsade", "deduplicate-text-datasets", "terashuf", "python"):
+        parser.add_argument(f"--{peer}", type=Path)
+    parser.add_argument("--datatrove", type=Path, help="a tokenizer.json with <|endoftext|>: DocumentTokenizer")
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    corpus, scratch, python = asked.corpus.absolute(), asked.scratch.absolute(), asked.python
     scratch.mkdir(parents=True)
-    corpus = scratch / "corpus"
-    text_bytes = write_corpus(arguments.corpus, corpus, GIGABYTES)
-    figures: dict[str, Any] = {
-        "wanted_share": {name: round(share, 3) for name, share in WANTED.items()},
-        "megatron": megatron(corpus, scratch, arguments.gpt2.absolute()),
-        "bsade": bsade(corpus, scratch, text_bytes, arguments.peer),
-        "tokshuf": tokshuf(corpus, scratch, text_bytes),
+    pairs: dict[str, Callable[[Path], Pair]] = {
+        "tokshuf": lambda peer: tokshuf(peer, corpus, scratch),
+        "bsade": lambda peer: bsade(peer, corpus, python.absolute()),
+        "deduplicate_text_datasets": lambda peer: deduplicate_text_datasets(peer, corpus, scratch),
+        "terashuf": lambda peer: terashuf(peer, corpus, scratch),
+        "datatrove": lambda tokenizer: datatrove(python.absolute(), corpus, scratch, tokenizer),
     }
-    print(json.dumps(figures, indent=1))
-    claim = "a tenth of tokshuf's CPU, a thirtieth of bsade's, 209 MB of jsonl to Megatron's files in 2.4 s on 2 cores"
-    print(write_result("originals", claim, figures))
+    figures: dict[str, Any] = {
+        "text_bytes": sum(len(json.loads(line)["text"].encode()) for line in lines(corpus)),
+        "documents": sum(1 for _ in lines(corpus)),
+    }
+    for name, pair in pairs.items():
+        if peer := getattr(asked, name):
+            figures[name] = {"wanted_share": WANTED[name], **measure(pair(peer.absolute()), scratch, asked.rounds)}
+            print(name, json.dumps(figures[name], indent=1), flush=True)
+    print(write_result("originals", (__doc__ or "").split("\n\n", maxsplit=1)[0], figures))
     shutil.rmtree(scratch)
 
 

@@ -30,6 +30,12 @@ SHOWN = {
         "quality/half 1/13 words in a row/recall",
         "quality/half 1/13 words in a row/precision",
     ],
+    "originals": [
+        "tokshuf/share_of_cpu_seconds",
+        "bsade/share_of_cpu_seconds",
+        "datatrove/share_of_cpu_seconds",
+        "terashuf/share_of_cpu_seconds",
+    ],
     "tokshuf_job": ["megabytes_of_text_per_cpu_second"],
     "shuffle": ["ours/megabytes_per_cpu_second"],
     "transfers": [
