@@ -14,7 +14,8 @@ order; every context of a shard has the same length; order in the tar is trainin
 
 Bytes: gzip headers hold no time and no name. The deflate stream is libdeflate's, a function of the input, the level and
 the release alone; `requirements.lock` pins the release. ISA-L is faster still, but gave two processes of one machine
-unequal bytes for equal contexts (release 1.9.1, about one context in 3,000, on a busy machine).
+unequal bytes for equal contexts (release 1.9.1, about one context in 3,000, on a busy machine). zlib-ng 1 writes half
+as many bytes again at 1.2 times the speed, and its level 2 is slower than libdeflate 1.
 
 Price: one pass, memory is a batch of contexts. Deflate is most of it, so the level is the fastest whose text is hardly
 larger than that of tokshuf's zlib 6: libdeflate 1. `benchmarks/results/gzip_members.json` has speed and size of
