@@ -67,6 +67,7 @@ EVERYTHING: list[dict[str, Any]] = [
         **BYTE_LEVEL,
         "dedup": DEMO["dedup"] | {"keep": "every_string"},
         "packing": {"fit": "best_fit", "stream": "file", "empty_documents": "keep"},
+        "exports": DEMO["exports"] | {"parquet_contexts": {}, "parquet_text": {}},
     },
     {"name": "ordered", **SENTENCEPIECE, "dedup": {"mode": "none"}, "shuffle": {"order": "source"}},
     {"name": "ordered-wide", "dedup": {"mode": "none"}, "shuffle": {"order": "source"}},

@@ -41,6 +41,12 @@ def build_datasets(folder: Path) -> None:
         "columns": ["input_ids", "labels", "attention_mask", "position_ids", "seq_lengths"],
         "file_bytes": "100KB",
     }
+    exports["parquet_contexts"] = {
+        "context_tokens": 128,
+        "columns": ["input_ids", "seq_lengths"],
+        "file_bytes": "100KB",
+    }
+    exports["parquet_text"] = {"groups_per_file": 4, "rows_per_group": 8}
     exports["numpy"] |= {"test_name": "val", "placeholders": True, "checkpoints": True}
     everything["name"] = "all"
     (folder / "all.yaml").write_text(json.dumps(everything))  # JSON is YAML

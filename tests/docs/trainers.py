@@ -50,6 +50,18 @@ ROWS = (
         100_277,
         "a folder or glob of `*.parquet`",
     ),
+    Row(
+        "nanochat",
+        "{parquet_text: {}}",
+        100_277,
+        "`base_data_climbmix`: shuffled text, the last file held out; a rank needs a row group in each file",
+    ),
+    Row(
+        "trainers that stream text through `datasets`",
+        "{parquet_text: {}}",
+        100_277,
+        '`load_dataset("parquet", data_dir=...)` has the splits train and validation',
+    ),
     Row("open_lm (DCLM)", "{webdataset: {context_tokens: 2049}}", 50_277, "`--dataset-manifest`; `seq_len` 2048"),
     Row("Megatron-Energon", "{webdataset: {}}", 100_277, "after `energon prepare`, on a copy"),
     Row(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.config.exports import ExportsConfig
 from corpusmill.errors import VerificationError
 from corpusmill.export import parquet, parquet_reading
+from corpusmill.export.formats import FORMATS
 from corpusmill.export.framing import Framing
 from tests.oracles import export as oracle
 from tests.raising import raises
@@ -156,6 +160,82 @@ def test_parquet_of_other_columns_is_no_file_of_ids(tmp_path):
     pq.write_table(pa.table({"input_ids": [[1.5]]}), path)
     with raises("rows.column_type"):
         parquet_reading.open_file(path)
+
+
+@given(
+    st.lists(st.text(max_size=9), max_size=12),
+    st.integers(1, 5),
+    st.sampled_from([(), (3,), (0, 5)]),
+    st.integers(0, 4),
+)
+def test_parquet_texts_are_read_back_whatever_the_batches(tmp_path_factory, texts, group, at, flipped_bit):
+    path = tmp_path_factory.mktemp("text") / "train.parquet"
+    encoded = [text.encode() for text in texts]
+    bounds = sorted({0, *(min(place, len(texts)) for place in at), len(texts)})
+    batches = [
+        (np.frombuffer(b"".join(part), np.uint8), np.cumsum([len(text) for text in part], dtype=np.uint64))
+        for part in (encoded[first:last] for first, last in itertools.pairwise(bounds))
+    ]
+    written = parquet.write_texts(path, batches, rows_per_group=group)
+    assert written == {"records": len(texts), "bytes": sum(map(len, encoded))}
+    if not texts:
+        assert not path.exists()
+        return
+    assert pq.read_table(path).to_pylist() == [{"text": text} for text in texts]
+    assert parquet_reading.verify_texts(path, rows_per_group=group) == written
+    opened = parquet_reading.open_file(path, "text")
+    assert [opened.row(number).tobytes() for number in range(len(opened))] == encoded
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1 << flipped_bit
+    path.write_bytes(whole)
+    with contextlib.suppress(VerificationError):
+        parquet_reading.verify_texts(path, rows_per_group=group)
+        assert pq.read_table(path).to_pylist() == [{"text": text} for text in texts]
+
+
+def test_parquet_text_that_is_no_utf8_is_not_written(tmp_path):
+    batch = (np.array([65, 255], np.uint8), np.array([1, 2], np.uint64))
+    with raises("rows.text_not_utf8"):
+        parquet.write_texts(tmp_path / "a.parquet", [batch], rows_per_group=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "code"),
+    [
+        (pa.table({"text": ["a", None]}), "rows.null"),
+        (pa.table({"text": [b"a"]}), "rows.column_type"),
+        (pa.table({"text": ["a"], "id": ["b"]}), "rows.columns_differ"),
+        (pa.table({"other": ["a"]}), "rows.not_readable"),
+    ],
+)
+def test_parquet_of_other_tables_is_no_file_of_text(tmp_path, table, code):
+    pq.write_table(table, tmp_path / "a.parquet", write_page_checksum=True)
+    with raises(code):
+        parquet_reading.verify_texts(tmp_path / "a.parquet", rows_per_group=2)
+
+
+@given(st.integers(0, 3000), st.integers(1, 9), st.integers(1, 40))
+def test_text_files_have_whole_groups_but_for_the_end_of_the_last_training_file(total, groups_per_file, rows):
+    exports = ExportsConfig(parquet_text={"groups_per_file": groups_per_file, "rows_per_group": rows})
+    build = SimpleNamespace(config=SimpleNamespace(exports=exports))
+    names, bounds = FORMATS["parquet_text"].plan(build, total)
+    sizes = np.diff(bounds).tolist()
+    assert sum(sizes) == total
+    assert len(names) == len(sizes) == min(total, max(2, -(-(total // rows) // groups_per_file)))
+    assert all(sizes)
+    assert names == sorted(names)
+    assert (
+        [name.partition("-")[0] for name in names]
+        == ["train"] * (len(names) - 1 or 1) + ["validation"] * (len(names) > 1)
+        if names
+        else True
+    )
+    if total >= 2 * rows:
+        assert all(size % rows == 0 for size in [*sizes[:-2], sizes[-1]])
+        whole = [size // rows for size in sizes]
+        assert max(whole) <= groups_per_file or len(sizes) == 2
+        assert max(whole) - min(whole) <= 1
 
 
 CONTEXTS = [[[1, 2, EOS], [3]], [[4, 5]], [[6], [7], [8, EOS]]]

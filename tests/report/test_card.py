@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -51,6 +52,20 @@ def test_card_header_is_what_the_hubs_parser_reads() -> None:
     assert (data.pretty_name, data.license, data.language) == ("demo", "odc-by", ["en", "de"])
     assert data.size_categories == ["1K<n<10K"]
     assert data.to_dict()["viewer"] is False
+
+
+def test_card_of_text_in_parquet_names_its_splits_for_the_hub_and_counts_its_bytes() -> None:
+    names = ["parquet_text/train-00000.parquet", "parquet_text/validation-00001.parquet"]
+    files = [{"name": name, "size_bytes": 5, "sha256": "a" * 64, "records": 3, "slots": 9} for name in names]
+    formats = {"parquet_text": {"records": 6, "slots": 18, "outputs": 2}}
+    readme = card_texts(content(formats=formats, files=files), FIGURES, "0" * 12)[README]
+    (config,) = header_of(readme).to_dict()["configs"]
+    assert config["config_name"] == "parquet_text"
+    assert {part["split"]: [fnmatchcase(name, part["path"]) for name in names] for part in config["data_files"]} == {
+        "train": [True, False],
+        "validation": [False, True],
+    }
+    assert "2 outputs, 6 records, 18 bytes of text" in readme
 
 
 def test_card_without_a_word_of_its_user_lists_what_is_missing() -> None:

@@ -285,6 +285,20 @@ def test_training_flags_of_parquet_are_a_line_of_datasets_and_who_reads_everythi
     assert "Any number of ranks reads everything" in made.note
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [((9, 8, 4), "up to 2 ranks read everything"), ((2, 1), "up to 1 ranks"), ((3,), "none with a single file")],
+)
+def test_training_flags_of_text_are_nanochats_and_how_many_ranks_have_a_row_group(rows: tuple, said: str) -> None:
+    outputs = tuple(
+        OutputFile(path=f"parquet_text/{n}.parquet", size_bytes=1, sha256="0" * 64, records=count)
+        for n, count in enumerate(rows)
+    )
+    made = flags(exports=(ExportSummary(format="parquet_text", files=outputs, group_rows=2),))["parquet_text"]
+    assert f"ln -s {WHERE}/parquet_text BASE/base_data_climbmix" in made.text
+    assert said in made.note
+
+
 def test_training_flags_before_the_upload_promise_no_path() -> None:
     assert training_flags(examples.planned()) == ()
     assert flags(destinations=()) == {}

@@ -51,6 +51,7 @@ COMPARED_ELSEWHERE = {
     "exports.olmo": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "exports.parquet_documents": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "exports.parquet_contexts": "tests/system/test_packing.py: with the contexts of exports.webdataset",
+    "exports.parquet_text": "tests/system/test_every_format.py: with the documents of exports.megatron",
     "decontamination": "tests/system/test_decontamination.py: with builds of sources that lack the documents",
     "near_duplicates": "tests/system/test_near_duplicates.py: with builds of sources that lack the documents",
 }

@@ -35,6 +35,7 @@ EXPORTS: dict[str, Any] = {
         "rows_per_group": 16,
         "columns": ["input_ids", "seq_lengths"],
     },
+    "parquet_text": {"groups_per_file": 4, "rows_per_group": 4},
 }
 
 
@@ -81,6 +82,15 @@ def test_formats_of_whole_documents_have_the_same_documents_in_the_same_order(bu
     assert [ids.tolist() for ids in actual] == [ids.tolist() for ids in expected]
     assert actual.document(7).parts == expected.document(7).parts
     assert actual.text(7) == expected.text(7)
+
+
+def test_text_in_parquet_is_the_text_of_the_same_documents(build, root) -> None:
+    """Of cl100k_base, which decodes every id sequence to the bytes that it encoded."""
+    dataset = open_dataset(outputs(root, "every"), build.config)
+    documents, texts = dataset["megatron"], dataset["parquet_text"]
+    decoded = [dataset.tokenizer.decode(ids[:-1]).decode() for ids in documents]
+    assert [texts.text(number) for number in range(len(texts))] == decoded
+    assert texts.document(7).parts == documents.document(7).parts[:-1]
 
 
 def test_token_files_of_whole_documents_are_one_file_at_a_destination(build, root) -> None:

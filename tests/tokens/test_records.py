@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.kernels.slices import runs
+from corpusmill.shuffle.carried import text_records
 from corpusmill.tokens.records import Packing, RecordsContent, context_records, document_records
 from corpusmill.tokens.token_shard import (
     TokenShard,
@@ -22,6 +23,7 @@ from corpusmill.tokens.token_shard import (
 )
 from corpusmill.tokens.tokenizer import Tokenizer
 from tests.oracles.content import records as content_records
+from tests.oracles.content import texts as content_texts
 from tests.oracles.tokens import runs_of
 from tests.quick import examples
 from tests.raising import raises
@@ -136,3 +138,40 @@ def test_record_shard_missing_tokens_are_noticed(tmp_path) -> None:
     write_provenance(ones, ones, ones, np.dtype(np.uint16), tmp_path)
     with raises("record_shard.files_disagree"):
         open_record_shard(tmp_path)
+
+
+@given(
+    st.lists(st.text(max_size=9), max_size=12),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_texts_are_those_of_the_documents_with_tokens_without_what_was_cut(texts, keep_empty, random) -> None:
+    """Cuts of whole characters, anywhere; records in any order, in two batches, and as a budget shows them."""
+    stored, bounds, cuts, kept = b"", [], [], []
+    for text in texts:
+        bounds.append(len(stored))
+        stored += b"\xff"
+        places = sorted(random.sample(range(len(text) + 1), min(len(text) + 1, random.choice([0, 2, 4])) // 2 * 2))
+        pairs = list(zip(places[::2], places[1::2], strict=True))
+        cuts += [tuple(len(stored) + len(text[:place].encode()) for place in pair) for pair in pairs]
+        kept.append("".join(c for n, c in enumerate(text) if not any(a <= n < b for a, b in pairs)).encode())
+        stored += text.encode()
+    with_tokens = [bool(text) and random.random() < 0.8 for text in kept]
+    shard = shard_of([[1] * has for has in with_tokens])
+    arrays = (np.frombuffer(stored, np.uint8), np.array([*bounds, len(stored)], np.uint64))
+    ranges = np.array(cuts, np.uint64).reshape(-1, 2)
+    records = text_records(shard, *arrays, ranges, keep_empty=keep_empty)
+    expected = [n for n in range(len(texts)) if keep_empty or with_tokens[n]]
+    assert records.ordinals.tolist() == expected
+    order, content = random.sample(range(len(expected)), len(expected)), RecordsContent()
+    for half in (order[: len(order) // 2], order[len(order) // 2 :]):
+        chosen = np.array(half, np.int64)
+        copied = records.copy(chosen)
+        assert copied.tobytes() == b"".join(kept[expected[place]] for place in half)
+        content += records.content(chosen, copied, 3)
+    assert content.records == content_records((3, n, kept[n]) for n in expected)
+    assert content.documents + records.content_of_others(3) == content_texts(3, kept)
+
+    shown = np.array(random.choices(range(len(texts)), k=5) if texts else [], np.uint64)
+    showings = text_records(shard.as_shown(shown, shown), *arrays, ranges, keep_empty=True)
+    assert showings.copy(np.arange(len(shown))).tobytes() == b"".join(kept[n] for n in shown.tolist())

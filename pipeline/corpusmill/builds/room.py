@@ -34,8 +34,8 @@ Moments = list[tuple[int, int]]
 TEXT, TOKENS, RECORDS = 1.0, 0.85, 0.85
 ANCHORS, EXCHANGED = 35, 85
 KEYS = 0.17  # 16 bytes for each of 19 keys of a document of 1,800 bytes
-RECORDS_OF = {"pieces": 0.02}  # kinds of record that are not the tokens: their share of those
-EXPORTS = {**dict.fromkeys(FORMATS, TOKENS), "webdataset": 0.36}
+RECORDS_OF = {"pieces": 0.02, "texts": TEXT / RECORDS}  # kinds of record that are not the tokens: their share of those
+EXPORTS = {**dict.fromkeys(FORMATS, TOKENS), "webdataset": 0.36, "parquet_text": 0.45}
 TOKENS_OF_A_BYTE = TOKENS / 4
 DELIVERED = {"export", "writeback", "manifest"}
 

@@ -54,7 +54,7 @@ with lazily:
     from corpusmill.upload.stages import report
 
 
-FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents, parquet_contexts"
+FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents, parquet_contexts, parquet_text"
 Reader = Literal["llm.c", "megatron", "nanotron", "olmo-core", "trainer"]
 TextField = Annotated[str | None, typer.Option(help="The key of the text; default: detected.")]
 Exports = Annotated[

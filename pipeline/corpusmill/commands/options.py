@@ -78,7 +78,9 @@ Record = Annotated[
     typer.Option(help="The record in the file, from 0 (.npy: a token's position).", min=0, show_default="0"),
 ]
 _FORMAT = typer.Option("--format", help="An export's format.")
-_FormatName = Literal["webdataset", "numpy", "megatron", "nanoset", "olmo", "parquet_documents", "parquet_contexts"]
+_FormatName = Literal[
+    "webdataset", "numpy", "megatron", "nanoset", "olmo", "parquet_documents", "parquet_contexts", "parquet_text"
+]
 Format = Annotated[_FormatName, _FORMAT]
 AnyFormat = Annotated[_FormatName | None, _FORMAT]
 Page = Annotated[Path | None, typer.Option(help="Also write everything to an HTML page.")]

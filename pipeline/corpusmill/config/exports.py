@@ -32,7 +32,7 @@ class FormatSection(Section):
     (shuffle/stages/scatter.py); `readers` and `files`, for people.
     """
 
-    holds: ClassVar[Literal["documents", "contexts", "unpadded"]] = "documents"
+    holds: ClassVar[Literal["documents", "contexts", "unpadded", "texts"]] = "documents"
     beside: ClassVar[Literal["", "pieces"]] = ""
     readers: ClassVar[str]
     files: ClassVar[str]
@@ -210,6 +210,21 @@ class ParquetContextsConfig(ParquetIdsConfig):
     context_tokens: Annotated[int, Field(ge=2, le=LARGEST_COUNT, strict=True)] = 2048
 
 
+class ParquetTextConfig(FormatSection):
+    """Shuffled text in parquet, a document a row, the last file held out (nanochat, datasets)."""
+
+    holds = "texts"
+    readers = "nanochat and datasets"
+    files = "shuffled text in parquet, for nanochat, datasets"
+
+    groups_per_file: Count = 64
+    rows_per_group: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 1024
+
+    def rows(self) -> dict[str, Any]:
+        """What its writer takes."""
+        return {"rows_per_group": self.rows_per_group}
+
+
 SECTIONS: dict[str, type[FormatSection]] = {
     "webdataset": WebDatasetConfig,
     "numpy": NumpyConfig,
@@ -218,6 +233,7 @@ SECTIONS: dict[str, type[FormatSection]] = {
     "olmo": OlmoConfig,
     "parquet_documents": ParquetDocumentsConfig,
     "parquet_contexts": ParquetContextsConfig,
+    "parquet_text": ParquetTextConfig,
 }
 FORMATS = tuple(SECTIONS)
 
@@ -233,6 +249,7 @@ class ExportsConfig(Section):
     olmo: Annotated[OlmoConfig | None, Field(exclude_if=lambda value: value is None)] = None
     parquet_documents: Annotated[ParquetDocumentsConfig | None, Field(exclude_if=lambda value: value is None)] = None
     parquet_contexts: Annotated[ParquetContextsConfig | None, Field(exclude_if=lambda value: value is None)] = None
+    parquet_text: Annotated[ParquetTextConfig | None, Field(exclude_if=lambda value: value is None)] = None
     sample_documents: Count | None = None
 
     @model_validator(mode="before")

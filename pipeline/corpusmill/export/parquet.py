@@ -1,4 +1,5 @@
-"""Ids in parquet, a record a row: `<stem>.parquet`, for Trainer, TRL, Axolotl, SkyRL, Megatron-Bridge and MaxText.
+"""Ids or text in parquet, a record a row: `<stem>.parquet`, for Trainer, TRL, Axolotl, SkyRL, Megatron-Bridge, MaxText,
+and nanochat.
 
     PAR1 | row group: a page or more of each column, each with its CRC | ... | footer | its bytes u32 | PAR1
 
@@ -9,6 +10,7 @@
     position_ids    list<int32>   0, 1, 2 ... from the beginning of a document
     seq_lengths     list<int32>   tokens of each document; they add up to the row
     seq_start_id    list<int32>   where each document begins; the first 0
+    text            string        alone: the document's text, compressed by zstd; no BOS or EOS, which loaders add
 
 A context that begins within a document begins as one: its position is 0. Where its documents end is known from
 packing; EOT in a text, or none around documents, does not matter.
@@ -17,7 +19,7 @@ Source: huggingface/transformers, trl, axolotl-ai-cloud/axolotl, NovaSky-AI/SkyR
 readers take lists, not lists of a fixed size. Columns appear as asked for, in that order.
 
 Invariants: row groups have `rows_per_group` rows but for the last of a file, whatever the batches; no column has a
-null. Pages are neither compressed nor dictionaries: ids hardly repeat within a page.
+null. Pages of ids are neither compressed nor dictionaries: ids hardly repeat within a page.
 
 Price: memory is a row group of all columns. The bytes depend on pyarrow's version, which receipts name.
 """
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from corpusmill.kernels.content_kernels import Words
 
 ONE_A_PIECE = {"seq_lengths", "seq_start_id"}
+TEXT = pa.schema([pa.field("text", pa.large_string())])
 BYTES = {"attention_mask": pa.int8(), "loss_mask": pa.int8()}
 
 
@@ -111,7 +114,7 @@ def write_documents(
             framed.add_to(counts)
             yield Rows.documents(framed.tokens, framed.document_lengths)
 
-    _write(path, rows(), columns, loss_mask, rows_per_group)
+    _write(path, rows(), rows_per_group, schema_of(columns), lambda group: table_of(group, columns, loss_mask))
     return counts
 
 
@@ -150,11 +153,58 @@ def write_contexts(
             counts["tokens"] += len(batch.ids)
             yield batch._replace(ids=batch.ids.astype("<i4"))
 
-    _write(path, rows(), columns, loss_mask, rows_per_group)
+    _write(path, rows(), rows_per_group, schema_of(columns), lambda group: table_of(group, columns, loss_mask))
     return counts
 
 
-def _write(path: Path, batches: Iterable[Rows], columns: Sequence[str], loss_mask: str, rows_per_group: int) -> None:
+def write_texts(
+    path: Path, texts: Iterable[Batch], *, rows_per_group: int, written: Callable[[Words], None] = ignore_sums
+) -> dict[str, int]:
+    """Write a text a row, of batches (UTF-8 uint8, cumulative ends); without a text, no file. Returns records, bytes.
+
+    `written` as in write_documents, of bytes. CorruptDataError for what is not UTF-8, StorageFullError when the device
+    is full.
+    """
+    counts = {"records": 0, "bytes": 0}
+
+    def rows() -> Iterator[Rows]:
+        for text, ends in texts:
+            lengths = np.diff(ends, prepend=np.uint64(0))
+            written(token_sums(text, starts_of(lengths), lengths, np.zeros(len(lengths), np.uint64)))
+            counts["records"] += len(lengths)
+            counts["bytes"] += len(text)
+            yield Rows.documents(text, lengths.astype(np.int64))
+
+    def table(group: Rows) -> pa.Table:
+        offsets = np.append(0, np.cumsum(group.lengths))
+        column = pa.LargeStringArray.from_buffers(
+            len(group.lengths),
+            pa.py_buffer(np.ascontiguousarray(offsets).data),
+            pa.py_buffer(np.ascontiguousarray(group.ids).data),
+        )
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise CorruptDataError(
+                "rows.text_not_utf8: a text is not UTF-8",
+                where=f"{path}, a row group that ends before row {counts['records']:,}",
+                expected="UTF-8",
+                next_step="report this: no such text is tokenized",
+            ) from error
+        return pa.Table.from_arrays([column], schema=TEXT)
+
+    _write(path, rows(), rows_per_group, TEXT, table, compression="zstd", compression_level=3)
+    return counts
+
+
+def _write(
+    path: Path,
+    batches: Iterable[Rows],
+    rows_per_group: int,
+    schema: pa.Schema,
+    table: Callable[[Rows], pa.Table],
+    **compression: Any,
+) -> None:
     with whole_file(path) as file, ExitStack() as opened:
         writer = None
         for rows in _groups(batches, rows_per_group):
@@ -162,15 +212,15 @@ def _write(path: Path, batches: Iterable[Rows], columns: Sequence[str], loss_mas
                 writer = opened.enter_context(
                     pq.ParquetWriter(
                         file,
-                        schema_of(columns),
-                        compression="none",
+                        schema,
                         use_dictionary=False,
                         write_statistics=False,
                         write_page_checksum=True,
                         store_schema=False,
+                        **({"compression": "none"} | compression),
                     )
                 )
-            writer.write_table(table_of(rows, columns, loss_mask), row_group_size=rows_per_group)
+            writer.write_table(table(rows), row_group_size=rows_per_group)
 
 
 def _groups(batches: Iterable[Rows], rows_per_group: int) -> Iterator[Rows]:

@@ -17,6 +17,8 @@ from corpusmill.export.files import fault, file_bytes
 from corpusmill.export.framing import Framing
 from corpusmill.export.parquet import Rows, schema_of, table_of
 
+TEXT_READ = pa.schema([pa.field("text", pa.string())])
+
 
 @dataclass
 class ParquetRows:
@@ -24,6 +26,7 @@ class ParquetRows:
 
     path: Path
     file: pq.ParquetFile
+    column: str
     ends: list[int]  # of row groups, in rows
     _last: tuple[int, Any] = field(default=(-1, None))
 
@@ -31,32 +34,37 @@ class ParquetRows:
         return self.ends[-1] if self.ends else 0
 
     def row(self, number: int) -> NDArray[Any]:
-        """The ids of a row. VerificationError for a damaged page."""
+        """The ids of a row, or the bytes of its text. VerificationError for a damaged page."""
         group = int(np.searchsorted(self.ends, number, side="right"))
         if self._last[0] != group:
-            self._last = (group, _read_group(self.path, self.file, group, ["input_ids"]).column(0))
-        column = self._last[1]
-        return np.asarray(column[number - (self.ends[group - 1] if group else 0)].values, np.int32)
+            table = _read_group(self.path, self.file, group, [self.column])
+            values, lengths = values_of(table.column(0).combine_chunks())
+            self._last = (group, (values, np.append(0, np.cumsum(lengths))))
+        values, bounds = self._last[1]
+        place = number - (self.ends[group - 1] if group else 0)
+        row: NDArray[Any] = values[bounds[place] : bounds[place + 1]]
+        return row
 
 
-def open_file(path: Path) -> ParquetRows:
-    """Open a file and read its footer. VerificationError for one that is not parquet with a column of ids."""
+def open_file(path: Path, column: str = "input_ids") -> ParquetRows:
+    """Open a file and read its footer. VerificationError for one that is not parquet with such a column."""
     size = file_bytes(path)
     try:
         opened = pq.ParquetFile(path, page_checksum_verification=True)
         rows = [opened.metadata.row_group(group).num_rows for group in range(opened.metadata.num_row_groups)]
-        ids = opened.schema_arrow.field(opened.schema_arrow.names.index("input_ids")).type
+        kind = opened.schema_arrow.field(opened.schema_arrow.names.index(column)).type
     except (pa.ArrowException, OSError, ValueError) as error:  # names that are no UTF-8 are a ValueError, too
         raise fault(
             "rows.not_readable: the footer cannot be read",
             path,
             max(0, size - 8),
-            expected="parquet with a column input_ids",
+            expected=f"parquet with a column {column}",
             got=type(error).__name__,
         ) from error
-    if ids != schema_of(["input_ids"]).field(0).type:
-        raise fault("rows.column_type: ids are not a list of int32", path, 0, expected="list<int32>", got=str(ids))
-    return ParquetRows(path, opened, np.cumsum(rows).tolist())
+    right = pa.string() if column == "text" else schema_of([column]).field(0).type
+    if kind != right:
+        raise fault(f"rows.column_type: {column} has another type", path, 0, expected=str(right), got=str(kind))
+    return ParquetRows(path, opened, column, np.cumsum(rows).tolist())
 
 
 def _read_group(path: Path, file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.Table:
@@ -81,12 +89,17 @@ def _read_group(path: Path, file: pq.ParquetFile, group: int, columns: Sequence[
             got=table.num_rows,
         )
     if any(column.null_count for column in table.columns):
-        raise fault(f"rows.null: row group {group} has a null", path, 0, expected="lists", got="null")
+        raise fault(f"rows.null: row group {group} has a null", path, 0, expected="values", got="null")
     return table
 
 
-def ids_of(column: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """(values, how many of them each row has) of an array of lists."""
+def values_of(column: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """(values, how many of them each row has) of an array of lists, or of strings, whose values are bytes."""
+    if not pa.types.is_list(column.type):
+        column = column.cast(pa.large_binary())
+        _, offsets, data = column.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+        return np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]], np.diff(bounds)
     return column.flatten().to_numpy(zero_copy_only=False), column.value_lengths().to_numpy().astype(np.int64)
 
 
@@ -101,7 +114,7 @@ def verify_documents(
     """
     documents = tokens = 0
     for group, table in _checked_groups(path, vocabulary_size, columns, rows_per_group):
-        ids, lengths = ids_of(table.column("input_ids").combine_chunks())
+        ids, lengths = values_of(table.column("input_ids").combine_chunks())
         least = framing.special_tokens + (framing.empty_documents == "skip")
         _require_lengths(path, group, lengths, least, None)
         ends = np.cumsum(lengths)
@@ -110,6 +123,18 @@ def verify_documents(
         documents, tokens = documents + len(lengths), tokens + len(ids)
     special = framing.special_tokens * documents
     return {"documents": documents, "tokens": tokens - special, "special_tokens": special}
+
+
+def verify_texts(path: Path, *, rows_per_group: int) -> dict[str, int]:
+    """Check every page of a file whose rows are texts: UTF-8, in row groups of this many but for the last.
+
+    VerificationError, naming the file, for what open_file refuses and for all else. Returns records, bytes.
+    """
+    records = size = 0
+    for _, table in _groups_of(path, open_file(path, "text"), TEXT_READ, rows_per_group):
+        values, lengths = values_of(table.column(0).combine_chunks())
+        records, size = records + len(lengths), size + len(values)
+    return {"records": records, "bytes": size}
 
 
 def verify_contexts(
@@ -128,7 +153,7 @@ def verify_contexts(
     """
     records = tokens = 0
     for group, table in _checked_groups(path, vocabulary_size, columns, rows_per_group):
-        ids, lengths = ids_of(table.column("input_ids").combine_chunks())
+        ids, lengths = values_of(table.column("input_ids").combine_chunks())
         _require_lengths(path, group, lengths, 1, context_tokens)
         _require_columns(path, group, table, _stated_rows(table, ids, lengths, loss_mask), loss_mask)
         records, tokens = records + len(lengths), tokens + len(ids)
@@ -139,17 +164,25 @@ def _checked_groups(
     path: Path, vocabulary_size: int, columns: Sequence[str], rows_per_group: int
 ) -> Iterator[tuple[int, pa.Table]]:
     """The number and the table of each row group, of the right columns and size, its ids in the vocabulary."""
-    opened = open_file(path)
-    if not opened.file.schema_arrow.equals(schema_of(columns)):
+    for group, table in _groups_of(path, open_file(path), schema_of(columns), rows_per_group):
+        scan_ids(path, values_of(table.column("input_ids").combine_chunks())[0], vocabulary_size)
+        yield group, table
+
+
+def _groups_of(
+    path: Path, opened: ParquetRows, schema: pa.Schema, rows_per_group: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """The number and the table of each row group, of the right columns and size."""
+    if not opened.file.schema_arrow.equals(schema):
         raise fault(
             "rows.columns_differ: the columns are not those asked for",
             path,
             0,
-            expected=", ".join(map(str, schema_of(columns))),
+            expected=", ".join(map(str, schema)),
             got=", ".join(map(str, opened.file.schema_arrow)),
         )
     for group in range(len(opened.ends)):
-        table = _read_group(path, opened.file, group, columns)
+        table = _read_group(path, opened.file, group, schema.names)
         if table.num_rows != rows_per_group and group < len(opened.ends) - 1:
             raise fault(
                 f"rows.group_size: row group {group} has another number of rows",
@@ -158,7 +191,6 @@ def _checked_groups(
                 expected=rows_per_group,
                 got=table.num_rows,
             )
-        scan_ids(path, ids_of(table.column("input_ids").combine_chunks())[0], vocabulary_size)
         yield group, table
 
 
@@ -203,7 +235,7 @@ def _stated_rows(table: pa.Table, ids: NDArray[Any], lengths: NDArray[np.int64],
     stating = next((name for name in states if name in table.column_names), None)
     if stating is None:
         return Rows.documents(ids, lengths)
-    values, counts = ids_of(table.column(stating).combine_chunks())
+    values, counts = values_of(table.column(stating).combine_chunks())
     if stating == "seq_lengths":
         return Rows(ids, lengths, values.astype(np.int64), counts)
     starts = np.cumsum(lengths) - lengths

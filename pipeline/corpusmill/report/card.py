@@ -30,6 +30,12 @@ LETTERS = "KMBT"
 VIEWED = (  # by the Hub's viewer; the other formats are not tables
     {"config_name": "documents", "data_files": "documents/**"},
     {"config_name": "webdataset", "data_files": "webdataset/*.tar"},
+    {
+        "config_name": "parquet_text",
+        "data_files": [
+            {"split": split, "path": f"parquet_text/{split}-*.parquet"} for split in ("train", "validation")
+        ],
+    },
 )
 MISSING = (
     ("license", "the licence of the whole"),
@@ -303,6 +309,7 @@ HOLD_TOKENS = (".bin", ".ds", ".npy", ".tar", ".parquet")
 LOADERS = {".parquet": "parquet", ".arrow": "arrow"}
 """Names of `datasets`' loaders by ending; that of all others is json."""
 COUNTED = (("records", "records"), ("slots", "token slots, with special tokens and padding"))
+COUNTED_OF_TEXT = (("records", "records"), ("slots", "bytes of text"))
 
 
 def how_to_load(content: dict[str, Any]) -> Iterator[str]:
@@ -325,7 +332,7 @@ def _code(kind: str, first: str, content: dict[str, Any]) -> str:
         "nanoset": f'datatrove.utils.dataset.DatatroveFolderDataset("nanoset", seq_len=2048, token_size={width})',
         **{
             name: f'datasets.load_dataset("parquet", data_files="{name}/*.parquet")'
-            for name in ("parquet_documents", "parquet_contexts")
+            for name in ("parquet_documents", "parquet_contexts", "parquet_text")
         },
         "olmo": 'olmo_core.data.NumpyFSLDatasetConfig.glob("olmo/*.npy", sequence_length=2048, tokenizer=..., '
         f'dtype="uint{8 * width}")',
@@ -337,5 +344,6 @@ def _code(kind: str, first: str, content: dict[str, Any]) -> str:
 
 
 def _section(kind: str, code: str, outputs: int, held: dict[str, Any]) -> str:
-    counts = [f"{outputs:,} outputs", *(f"{held[key]:,} {words}" for key, words in COUNTED if key in held)]
+    counted = COUNTED_OF_TEXT if kind == "parquet_text" else COUNTED
+    counts = [f"{outputs:,} outputs", *(f"{held[key]:,} {words}" for key, words in counted if key in held)]
     return f"**{kind}**: {', '.join(counts)}\n\n```python\n{code}\n```\n"

@@ -110,7 +110,7 @@ def training_flags(summary: BuildSummary) -> tuple[TrainingFlags, ...]:
         return ()
     where = summary.destinations[0].where
     makers = {"megatron": _megatron, "nanoset": _nanotron, "webdataset": _open_lm, "numpy": _numpy, "olmo": _olmo}
-    makers |= dict.fromkeys(("parquet_documents", "parquet_contexts"), _datasets)
+    makers |= dict.fromkeys(("parquet_documents", "parquet_contexts"), _datasets) | {"parquet_text": _nanochat}
     return tuple(makers[export.format](summary, export, where) for export in summary.exports if export.format in makers)
 
 
@@ -167,6 +167,16 @@ def _datasets(summary: BuildSummary, export: ExportSummary, where: str) -> Train
     )
     note += " of its own only where their number divides by the ranks."
     return TrainingFlags("datasets, for Trainer and TRL", export.format, text, note)
+
+
+def _nanochat(_summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:
+    rows = [file.records or 0 for file in export.files]
+    groups = min(rows, default=0) // (export.group_rows or 1)
+    text = f"export NANOCHAT_BASE_DIR=BASE\nln -s {where}/{export.format} BASE/base_data_climbmix"
+    note = f"{figures.counted(len(rows), 'file')}, the last held out."
+    note += f" A rank without a row group in a split waits for ever: up to {grouped(max(1, groups))} ranks"
+    note += " read everything." if len(rows) > 1 else ", and none with a single file: it leaves no training data."
+    return TrainingFlags("nanochat, datasets", export.format, text, note)
 
 
 def _numpy(summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:

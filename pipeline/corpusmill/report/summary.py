@@ -40,12 +40,16 @@ class OutputFile(Facts):
 
 
 class ExportSummary(Facts):
-    """One training format and its files, in the order a reader meets them; `layout` of shards of the stream."""
+    """One training format and its files, in the order a reader meets them.
+
+    `layout` of shards of the stream, `group_rows` of texts in parquet.
+    """
 
     format: str
     files: tuple[OutputFile, ...]
     sequence_tokens: Count | None = None
     layout: str | None = None
+    group_rows: Count | None = None
 
     @property
     def size_bytes(self) -> int:

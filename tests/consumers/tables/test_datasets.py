@@ -1,8 +1,12 @@
-"""datasets 5.2.0 reads ids in parquet: every document once, in order, map-style and streamed, whole and over nodes."""
+"""datasets 5.2.0 reads rows in parquet: every record once, in order, map-style and streamed, whole and over nodes."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import tarfile
+from collections import Counter
 from pathlib import Path
 
 import datasets
@@ -52,6 +56,51 @@ def test_nodes_that_stream_read_every_row_once(nodes, tmp_path) -> None:
         )
         seen += [tuple(row["input_ids"]) for row in split_dataset_by_node(stream, rank=node, world_size=nodes)]
     assert sorted(seen) == sorted(map(tuple, documents()))
+
+
+def contexts() -> list[list[int]]:
+    """Those of the tars, by their members' plain JSON."""
+    found = []
+    for path in sorted((LATEST / "webdataset").glob("*.tar")):
+        with tarfile.open(path) as members:
+            found += [json.loads(gzip.decompress(members.extractfile(member).read())) for member in members]
+    return found
+
+
+def test_contexts_load_in_one_order_and_their_pieces_fill_them(tmp_path) -> None:
+    """The same tokens as in the tars, whose contexts have another length: a shard's stream, cut, in any order."""
+    folder = str(LATEST / "parquet_contexts")
+    loaded = datasets.load_dataset("parquet", data_dir=folder, cache_dir=str(tmp_path))
+    assert list(loaded) == ["train"]
+    rows = loaded["train"]
+    assert rows.column_names == ["input_ids", "seq_lengths"]
+    assert all(sum(row["seq_lengths"]) == len(row["input_ids"]) <= 128 for row in rows)
+    pad = json.loads((LATEST / "dataset.json").read_text())["vocabulary"]["pad_id"]
+    ids = Counter(token for context in contexts() for token in context if token != pad)
+    assert Counter(token for row in rows for token in row["input_ids"] if token != pad) == ids
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", ["parquet_contexts", "parquet_text"])
+def test_nodes_that_stream_read_every_row_of_a_kind_once(kind, nodes, tmp_path) -> None:
+    folder, seen = LATEST / kind, []
+    files = sorted(map(str, folder.glob("*.parquet")))
+    column = "text" if kind == "parquet_text" else "input_ids"
+    for node in range(nodes):
+        stream = datasets.load_dataset(
+            "parquet", data_files=files, split="train", streaming=True, cache_dir=str(tmp_path)
+        )
+        seen += [str(row[column]) for row in split_dataset_by_node(stream, rank=node, world_size=nodes)]
+    assert sorted(seen) == sorted(str(row) for file in files for row in pq.read_table(file).column(column).to_pylist())
+
+
+def test_text_loads_as_two_splits_with_a_row_for_each_document_of_megatron(tmp_path) -> None:
+    folder = str(LATEST / "parquet_text")
+    loaded = datasets.load_dataset("parquet", data_dir=folder, cache_dir=str(tmp_path))
+    assert list(loaded) == ["train", "validation"]
+    texts = [*loaded["train"]["text"], *loaded["validation"]["text"]]
+    assert len(texts) == len(documents())
+    assert len(loaded["validation"]) % 8 == 0
 
 
 def test_folder_holds_nothing_but_parquet_without_nulls() -> None:

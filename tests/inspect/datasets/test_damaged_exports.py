@@ -48,6 +48,7 @@ EXPORTS: dict[str, dict[str, Any]] = {
             "columns": ["input_ids", "labels", "loss_mask", "seq_lengths"],
         }
     },
+    "parquet_text": {"parquet_text": {"groups_per_file": 2, "rows_per_group": 4}},
     "nanoset": {"nanoset": {"file_bytes": "16KiB", "loss": True}},
 }
 """A format's layout -> the section `exports` that writes several small files of it."""

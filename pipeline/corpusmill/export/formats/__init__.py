@@ -10,7 +10,7 @@ from corpusmill.export.formats.base import Format
 from corpusmill.export.formats.documents import Megatron, Nanoset
 from corpusmill.export.formats.numpy_shards import NumpyShards
 from corpusmill.export.formats.olmo import Olmo
-from corpusmill.export.formats.parquet import ParquetContexts, ParquetDocuments
+from corpusmill.export.formats.parquet import ParquetContexts, ParquetDocuments, ParquetText
 from corpusmill.export.formats.webdataset import WebDataset
 
 FORMATS: dict[str, Format] = {
@@ -23,5 +23,6 @@ FORMATS: dict[str, Format] = {
         Olmo(),
         ParquetDocuments(),
         ParquetContexts(),
+        ParquetText(),
     )
 }

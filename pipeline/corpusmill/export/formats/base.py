@@ -125,13 +125,14 @@ class Format(ABC):
     `name`: of its section in the configuration, and of its folder; `stream`: its positions are tokens of the stream
     with an EOT before each document, else they are records; `framed`: these are documents with special tokens;
     `data_suffix`: what the file with the tokens of an output adds to its name; `libraries`: those whose versions can
-    change its bytes.
+    change its bytes; `holds_text`: its records are UTF-8, and slots are bytes.
     """
 
     name: ClassVar[str]
     stream: ClassVar[bool] = False
     framed: ClassVar[bool] = False
     data_suffix: ClassVar[str] = ""
+    holds_text: ClassVar[bool] = False
     libraries: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

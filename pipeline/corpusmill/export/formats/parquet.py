@@ -1,12 +1,12 @@
-"""Ids in parquet: `parquet_documents/train-00000.parquet` and `parquet_contexts/train-00000.parquet` (export/parquet.py
-has the columns).
+"""Rows in parquet, of ids or text: `parquet_documents/train-00000.parquet`, `parquet_contexts/train-00000.parquet`,
+`parquet_text/train-00000.parquet` and, the last, `validation-00003.parquet` (export/parquet.py has the columns).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from corpusmill.errors import BalanceError
 from corpusmill.export.formats.base import BATCH_TOKENS, Cells, Format, Output, Readable, Settings, Wanted, framing_of
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
 ID_BYTES = 4
 ROWS_READ = 1024
+TEXT_BYTES = 2048  # about what a document has
 
 
-class ParquetIds(Format):
-    """What files of ids share."""
+class ParquetFormat(Format):
+    """What the files share. `column`: what their records are read from."""
 
     libraries = ("pyarrow",)
+    column: ClassVar[str] = "input_ids"
     data_suffix = ".parquet"
 
     def file_name(self, _build: Build, number: int) -> str:
@@ -55,18 +57,18 @@ class ParquetIds(Format):
         return sum(held.row_group(group).column(0).num_values for group in range(held.num_row_groups))
 
     def records(self, path: Path, wanted: Sequence[Wanted], _dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-        rows = parquet_reading.open_file(beside(path, self.data_suffix))
+        rows = parquet_reading.open_file(beside(path, self.data_suffix), self.column)
         for record in wanted:
             yield rows.row(record.record)
 
     def rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-        """(ids, tokens of each row) of a file, some rows at a time."""
+        """(values, how many of them each row has) of a file, some rows at a time."""
         file = pq.ParquetFile(beside(path, self.data_suffix), page_checksum_verification=True)
         for batch in file.iter_batches(ROWS_READ):  # of every column, whose pages are checked then
-            yield parquet_reading.ids_of(batch.column("input_ids"))
+            yield parquet_reading.values_of(batch.column(self.column))
 
 
-class ParquetDocuments(ParquetIds, DocumentFormat):
+class ParquetDocuments(ParquetFormat, DocumentFormat):
     """See export/parquet.py."""
 
     name = "parquet_documents"
@@ -101,7 +103,7 @@ class ParquetDocuments(ParquetIds, DocumentFormat):
             yield from bare_documents(tokens, np.concatenate((np.zeros(1, np.uint64), ends[:-1])), ends, about)
 
 
-class ParquetContexts(ParquetIds):
+class ParquetContexts(ParquetFormat):
     """See export/parquet.py. Its files are full but for the last."""
 
     name = "parquet_contexts"
@@ -139,6 +141,55 @@ class ParquetContexts(ParquetIds):
     def blocks(self, path: Path, _about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
         for tokens, lengths in self.rows(path):
             yield tokens, lengths.astype(np.uint64)
+
+
+class ParquetText(ParquetFormat):
+    """See export/parquet.py. nanochat validates with the last file, and deals row groups out to ranks.
+
+    So every file has whole row groups, about as many as the others; the rows that fill no group end the last training
+    file. Of a dataset with fewer rows than two groups each of two files has a short one.
+    """
+
+    name = "parquet_text"
+    column = "text"
+    holds_text = True
+
+    def plan(self, build: Build, total: int) -> tuple[list[str], list[int]]:
+        wanted = build.config.exports.parquet_text
+        assert wanted is not None
+        groups, rest = divmod(total, wanted.rows_per_group)
+        files = min(total, max(2, -(-groups // wanted.groups_per_file)))
+        bounds = [number * groups // files * wanted.rows_per_group for number in range(files)]
+        if groups < 2:
+            bounds = [0, -(-total // 2)][:files]
+        elif rest:
+            bounds[-1] += rest
+        splits = ["train"] * max(1, files - 1) + ["validation"]
+        return [f"{splits[number]}-{number:05d}" for number in range(files)], [*bounds, total]
+
+    def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
+        assert exports.parquet_text is not None
+        return exports.parquet_text.groups_per_file * exports.parquet_text.rows_per_group * TEXT_BYTES
+
+    def write(
+        self, cells: Cells, output: Output, folder: Path, settings: Settings, tally: WrittenContent
+    ) -> dict[str, int]:
+        path, texts = beside(folder / output.name, self.data_suffix), document_batches(cells, output)
+        written = parquet.write_texts(path, texts, written=tally.add, **(settings.rows or {}))
+        return {"records": written["records"], "slots": written["bytes"]}
+
+    def verify(self, config: DatasetConfig, path: Path, _positions: int, _ids: Vocabulary) -> dict[str, int]:
+        wanted = config.exports.parquet_text
+        assert wanted is not None
+        seen = parquet_reading.verify_texts(beside(path, self.data_suffix), rows_per_group=wanted.rows_per_group)
+        return {"records": seen["records"], "slots": seen["bytes"]}
+
+    def slots(self, path: Path, _about: Readable) -> int:
+        return sum(len(text) for text, _ in self.rows(path.with_suffix("")))
+
+    def blocks(self, path: Path, _about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
+        for text, lengths in self.rows(path):
+            yield text, lengths.astype(np.uint64)
 
 
 def _contexts(cells: Cells, output: Output) -> Iterator[parquet.Rows]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from corpusmill.config import FramingConfig
-from corpusmill.config.exports import HEADED, SECTIONS, ParquetIdsConfig
+from corpusmill.config.exports import HEADED, SECTIONS, ParquetIdsConfig, ParquetTextConfig
 from corpusmill.engine.ledger import Check, Outcome, Receipt, versions_of
 from corpusmill.engine.stage import Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Work
@@ -31,6 +31,7 @@ with lazily:
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
+ROWS = (ParquetIdsConfig, ParquetTextConfig)
 CONTENT = ("content", "cells")  # keys of a file's content in the receipt (export/formats/base.py)
 
 
@@ -74,7 +75,7 @@ def _identity(build: Build, unit: str) -> Settings:
         framing=build.config.framing.model_dump() if framed else UNSET,
         layout=numpy.layout if "numpy" in wanted and numpy and numpy.layout in HEADED else UNSET,
         offsets=True if "olmo" in wanted and olmo and olmo.offsets else UNSET,
-        rows=next((section.rows() for section in sections if isinstance(section, ParquetIdsConfig)), UNSET),
+        rows=next((section.rows() for section in sections if isinstance(section, ROWS)), UNSET),
         bos_index=True if "numpy" in wanted and numpy and numpy.bos_index else UNSET,
         loss=True if "nanoset" in wanted and nanoset and nanoset.loss else UNSET,
         libraries=versions_of(*(library for name in wanted for library in FORMATS[name].libraries)),
@@ -102,7 +103,8 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     counts: Counter[str] = Counter()
     for file in files:
         counts.update({key: count for key, count in file.items() if isinstance(count, int)})
-    token_bytes = counts["slots"] * np.dtype(settings.vocabulary.dtype).itemsize
+    of_text = FORMATS[next(iter(settings.outputs))].holds_text
+    token_bytes = counts["slots"] * (1 if of_text else np.dtype(settings.vocabulary.dtype).itemsize)
     return Outcome(counts={"outputs": len(files), **counts, "bytes_read": token_bytes}, details={"files": files})
 
 

@@ -46,8 +46,10 @@ def peek_record(path: Path, record: int, tokens: int, config: DatasetConfig | No
     path = _file_of(path)
     dataset = dataset_above(path, config)
     require_complete([path.with_suffix("") if path.suffix in {".bin", ".idx", ".npy"} else path])
-    records, ids = _read(path, record, dataset.vocabulary["dtype"])
+    records, ids, of_text = _read(path, record, dataset.vocabulary["dtype"])
     shown = ids[:tokens]
+    if of_text:
+        return Peek(path, record, records, len(ids), shown, shown.tobytes().decode("utf-8", "backslashreplace"))
     try:
         tokenizer = dataset.tokenizer
     except (TokenizerError, TransientError) as error:
@@ -66,15 +68,16 @@ def _file_of(path: Path) -> Path:
     return prefix if not path.exists() and prefix.exists() else path
 
 
-def _read(path: Path, record: int, dtype: str) -> tuple[int, NDArray[Any]]:
-    """How many records there are, or of a stream tokens; the record's ids."""
+def _read(path: Path, record: int, dtype: str) -> tuple[int, NDArray[Any], bool]:
+    """How many records there are, or of a stream tokens; the record's ids, or a text's bytes; whether it is one."""
     opened = open_records(path, dtype)
     count = len(opened.record(0)) if opened.is_stream else opened.records
     if record >= count:
         raise PermanentError(
             "record.unknown: no such record", where=path, expected=f"0 to {count - 1:,}", got=f"record {record:,}"
         )
-    return count, opened.record(0)[record:] if opened.is_stream else opened.record(record)
+    ids = opened.record(0)[record:] if opened.is_stream else opened.record(record)
+    return count, ids, opened.of_text
 
 
 def render_peek(peek: Peek) -> str:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from corpusmill.errors import ConfigError, SourceError, VerificationError
 from corpusmill.export import olmo, parquet_reading
 from corpusmill.export.files import mapped
+from corpusmill.export.formats import FORMATS
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
 from corpusmill.export.numpy_shards import open_shard
@@ -52,7 +53,11 @@ ENDINGS = (".bin", ".ds", ".npy", ".tar", ".parquet")
 
 
 class Records(Sequence[NDArray[Any]]):
-    """Arrays of token ids, 1-D and in the dtype of their file, by number. A slice is another such sequence."""
+    """Arrays of token ids, 1-D and in the dtype of their file, by number; `of_text`: of UTF-8. A slice is another such
+    sequence.
+    """
+
+    of_text = False
 
     def __init__(self, dataset: Dataset, records: int) -> None:
         self._dataset = dataset
@@ -84,7 +89,9 @@ class Records(Sequence[NDArray[Any]]):
 
         TokenizerError if the tokenizer is not on this machine and `open_dataset` got no configuration.
         """
-        return self._dataset.tokenizer.decode(self[number]).decode("utf-8", "backslashreplace")
+        held = self[number]
+        content = held.tobytes() if self.of_text else self._dataset.tokenizer.decode(held)
+        return content.decode("utf-8", "backslashreplace")
 
     def torch(self) -> MapStyle:
         """A torch Dataset of int64 tensors, one a record, for samplers that choose numbers."""
@@ -111,6 +118,7 @@ class Export(Records):
         self._all = {file["name"]: file for file in dataset.description["files"]}
         self._opened: dict[int, OpenedFile] = {}
         self._ends = list(accumulate(self._records_of(place) for place in range(len(self._files))))
+        self.of_text = FORMATS[name.partition("/")[0]].holds_text
         super().__init__(dataset, self._ends[-1])
 
     def _records_of(self, place: int) -> int:
@@ -212,6 +220,7 @@ class Windows(Records):
 
 class OpenedFile(NamedTuple):
     """How many records a file of an export has, a function that reads one, and its tokens, unless it is a tar.
+    `of_text`: records are UTF-8.
 
     A record is a document of a `.bin`, a `.ds` or a `.npy` beside its `.csv.gz`, a context of a `.tar`, a row of a
     `.parquet`, all of another `.npy` or of a `.bin` without `.idx`.
@@ -221,6 +230,7 @@ class OpenedFile(NamedTuple):
     record: Callable[[int], NDArray[Any]]
     tokens: NDArray[Any] | None
     is_stream: bool = False
+    of_text: bool = False
 
 
 def open_records(path: Path, dtype: str) -> OpenedFile:
@@ -231,8 +241,9 @@ def open_records(path: Path, dtype: str) -> OpenedFile:
     if path.suffix == ".tar":
         return _open_tar(path)
     if path.suffix == ".parquet":
-        rows = parquet_reading.open_file(path)
-        return OpenedFile(len(rows), rows.row, None)
+        of_text = path.parent.name == "parquet_text"
+        rows = parquet_reading.open_file(path, "text" if of_text else "input_ids")
+        return OpenedFile(len(rows), rows.row, None, of_text=of_text)
     width = np.dtype(dtype).newbyteorder("<")
     if path.suffix == ".npy" and olmo.beside(path, ".csv.gz").exists():
         raw = olmo.open_file(path, width)

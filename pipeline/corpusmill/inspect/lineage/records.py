@@ -179,6 +179,8 @@ def _shown_stretches(
         eot = record - span.first + (int(ends[row - 1]) if row else 0)
     number, ordinal, tokens = rows[row].tolist()
     shard = shards[number]
+    if FORMATS[export].holds_text:
+        return shard, ordinal, document_stretches(ordinal, shard.stream.tokens(ordinal), eot=False)
     if kind in build.config.exports.context_tokens():
         held = context_stretches(shard.contexts(kind), shard.packing, shard.shown.ends, ordinal)
         return shard, ordinal, [stretch for stretch in held if kind == "contexts" or stretch.special != PADDING]
@@ -201,29 +203,28 @@ def holdings(build: Build, shard: Shard, ordinal: int) -> Iterator[Holding]:
     for export in formats:
         if scatter.KINDS[export] in build.config.exports.context_tokens():
             yield from _context_holdings(build, export, shard, ordinal)
-    whole = [export for export in formats if scatter.KINDS[export] == "documents"]
+    whole = [export for export in formats if scatter.KINDS[export] in scatter.WHOLE]
     keeps_empty = scatter.keeps_empty(build)
     if whole and (len(shard.tokens.document(ordinal)) or keeps_empty):
         showings = shard.showings(ordinal)
         draws = [showing if keeps_empty else shard.stream.rank(showing) for showing in showings]
-        holding = places(build, "documents", shard, draws, showings)
+        holding = places(build, scatter.KINDS[whole[0]], shard, draws, showings)
         for export in whole:
             for cell, row in holding:
-                yield from document_holdings(build, export, cell, row)
+                yield from document_holdings(build, export, cell, row, shard.stream.tokens(showings[0]))
 
 
-def document_holdings(build: Build, export: str, cell: int, row: int) -> Iterator[Holding]:
+def document_holdings(build: Build, export: str, cell: int, row: int, tokens: int) -> Iterator[Holding]:
     """The records of one export that hold the document in row `row` of a cell; several if numpy's files cut it."""
     base = list(accumulate(layout.positions_per_cell(build, export), initial=0))[cell]
-    rows = cell_rows(build, "documents", cell)
-    tokens = int(rows[row, 2])
     outputs = layout.output_plans(build, export)
     if not FORMATS[export].stream:
         output = _output_at(outputs, base + row)
-        bos = int(_specials_around(build, tokens)[0])
+        bos = int(FORMATS[export].framed and _specials_around(build, tokens)[0])
         held = (bos, tokens + bos)
         yield Holding(export, f"{export}/{output.name}", base + row - output.first, held, (0, tokens))
         return
+    rows = cell_rows(build, "documents", cell)
     eot = base + int(stream_ends(rows[: row + 1])[-1]) - tokens - 1
     for output in outputs[_output_at(outputs, eot).number :]:
         if output.first > eot + tokens:

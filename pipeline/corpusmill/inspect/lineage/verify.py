@@ -30,6 +30,7 @@ from corpusmill.export.stages import layout
 from corpusmill.fingerprint import random_words
 from corpusmill.inspect.lineage.facts import VerifiedRecords
 from corpusmill.inspect.lineage.records import (
+    cell_rows,
     document_holdings,
     export_folder,
     find_output,
@@ -44,7 +45,6 @@ from corpusmill.sources.stages import download
 
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
-    from corpusmill.tokens.tokenizer import Tokenizer
 
 
 Ids = NDArray[Any]
@@ -87,16 +87,22 @@ def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
     for record in sampled:
         wanted[record.shard.number] |= {stretch.ordinal for stretch in record.stretches if not stretch.special}
     tokenizer = reference_tokenizer(build)
-    ids = {
-        (number, ordinal): ids_found
+    texts = {
+        (number, ordinal): text
         for number in sorted(wanted)
-        for ordinal, ids_found in reread_documents(build, shards[number], wanted[number], tokenizer)
+        for ordinal, text in reread_documents(build, shards[number], wanted[number])
     }
+    ids = {place: tokenizer.encode([text])[0] for place, text in texts.items()}
     counts: Counter[str] = Counter()
     tokens = 0
     for record, ids_found in _exported(build, sampled):
-        _compare(record, ids_found, _rebuilt(record, ids))
         counts[record.export] += 1
+        if FORMATS[record.export].holds_text:
+            _compare(
+                record, ids_found, np.frombuffer(texts[record.shard.number, record.stretches[0].ordinal], np.uint8)
+            )
+            continue
+        _compare(record, ids_found, _rebuilt(record, ids))
         tokens += len(ids_found)
     sources = {shards[number].document(ordinal).source for number, ordinal in ids}
     return VerifiedRecords(dict(sorted(counts.items())), tokens, len(ids), len(sources))
@@ -123,7 +129,8 @@ def _records(shards: Shards, export: str, place: int) -> Iterator[Sampled]:
         ends = list(accumulate(per_cell(build, "documents", "records")))
         cell = bisect_right(ends, place)
         row = place - (ends[cell - 1] if cell else 0)
-        places = [(holding.file, holding.record) for holding in document_holdings(build, export, cell, row)]
+        tokens = int(cell_rows(build, "documents", cell)[row, 2])
+        places = [(holding.file, holding.record) for holding in document_holdings(build, export, cell, row, tokens)]
     else:
         outputs = layout.output_plans(build, export)
         output = outputs[bisect_right(outputs, place, key=lambda holding: holding.first) - 1]
@@ -181,10 +188,8 @@ def _exported(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Sampled, I
         yield from zip(chosen, ids, strict=True)
 
 
-def reread_documents(
-    build: Build, shard: Shard, ordinals: set[int], tokenizer: Tokenizer
-) -> Iterator[tuple[int, NDArray[Any]]]:
-    """(ordinal, its ids) of some documents of a shard, from the lines of their source files.
+def reread_documents(build: Build, shard: Shard, ordinals: set[int]) -> Iterator[tuple[int, bytes]]:
+    """(ordinal, its text without what was cut) of some documents of a shard, from the lines of their source files.
 
     Raises VerificationError for a line that does not hold the document's text or id; SourceError for a changed file.
     """
@@ -194,7 +199,7 @@ def reread_documents(
         if at_line:
             for number, line in read_numbered(copy, set(at_line), build.config.source):
                 ordinal = at_line.pop(number)
-                yield ordinal, _ids(build, shard, ordinal, line, tokenizer)
+                yield ordinal, _text(build, shard, ordinal, line)
         if at_line:
             lost = shard.document(at_line[min(at_line)])
             raise VerificationError(
@@ -204,7 +209,7 @@ def reread_documents(
             )
 
 
-def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Tokenizer) -> NDArray[Any]:
+def _text(build: Build, shard: Shard, ordinal: int, line: bytes) -> bytes:
     document = shard.document(ordinal)
     source = build.config.source
     try:
@@ -229,6 +234,4 @@ def _ids(build: Build, shard: Shard, ordinal: int, line: bytes, tokenizer: Token
             got=f"{len(text):,} bytes of text, id {identity!r}",
             next_step="reprocess this shard from download on",
         )
-    kept = b"".join(text[low:high] for low, high in shard.kept(ordinal))
-    tokens, _ = tokenizer.encode([kept])
-    return tokens
+    return b"".join(text[low:high] for low, high in shard.kept(ordinal))

@@ -193,7 +193,8 @@ def verify_outputs(build: Build, folder: Path, receipt: Receipt) -> tuple[list[F
     totals: Counter[str] = Counter()
     for file in files:
         totals.update({key: count for key, count in file.items() if isinstance(count, int)})
-    counts = {"outputs": len(files), **totals, "bytes_read": totals["slots"] * np.dtype(ids.dtype).itemsize}
+    width = 1 if FORMATS[next(iter(receipt.settings["outputs"]))].holds_text else np.dtype(ids.dtype).itemsize
+    counts = {"outputs": len(files), **totals, "bytes_read": totals["slots"] * width}
     return findings, Recount(counts, {"files": files}, complete=True) if complete else Recount({})
 
 

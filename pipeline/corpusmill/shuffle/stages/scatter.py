@@ -6,6 +6,7 @@ Units are such as `documents-00017`, kind of record and shard. Of each kind scat
     contexts    contexts of one length, padded
     unpadded    the same contexts without padding
     pieces      beside `unpadded`: of each context the slots of each of its documents (shuffle/carried.py)
+    texts       the texts of `documents`
 
 Kinds that are drawn alike are in one order: record 7 of `pieces` belongs to record 7 of `unpadded`.
 
@@ -31,6 +32,7 @@ from corpusmill.errors import SourceError
 from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.shuffle.stages.budget import ONCE, UNIT, as_shown, conditions_in, shares_of, shown_total
+from corpusmill.tokens.stages.kept import text_and_cuts, text_inputs
 from corpusmill.tokens.stages.tokenize import vocabulary
 
 with lazily:
@@ -53,7 +55,9 @@ if TYPE_CHECKING:
     from corpusmill.tokens.records import Packing
 
 KINDS = {name: section.holds for name, section in SECTIONS.items()}
-DRAWN_AS = {"unpadded": "contexts", "pieces": "contexts"}
+ORDER = ("documents", "contexts", "unpadded", "pieces", "texts")
+WHOLE = ("documents", "texts")
+DRAWN_AS = {"unpadded": "contexts", "pieces": "contexts", "texts": "documents"}
 """Kinds of record whose places are drawn as those of another one."""
 
 
@@ -65,7 +69,7 @@ def kinds(build: Build) -> list[str]:
 def kinds_of(exports: ExportsConfig) -> list[str]:
     """The same of a configuration's exports."""
     needed = {kind for name in exports.formats() for kind in (SECTIONS[name].holds, SECTIONS[name].beside)}
-    return [kind for kind in ("documents", "contexts", "unpadded", "pieces") if kind in needed]
+    return [kind for kind in ORDER if kind in needed]
 
 
 def held_kinds(exports: ExportsConfig) -> list[str]:
@@ -91,7 +95,11 @@ def _cells(build: Build) -> int:
         return build.config.shuffle.cells
     width = np.dtype(vocabulary(build).dtype).itemsize
     tokens, documents = shown_total(build, "tokens"), shown_total(build, "documents_out")
-    return shuffle_cells.cells_needed(tokens * width, documents, build.config.shuffle.memory)
+    largest = tokens * width
+    if "texts" in kinds(build):  # a budget shows about as much of the text as of the tokens
+        text_bytes, all_tokens = (build.total("tokenize", count) for count in ("text_bytes_encoded", "tokens"))
+        largest = max(largest, text_bytes * tokens // max(1, all_tokens))
+    return shuffle_cells.cells_needed(largest, documents, build.config.shuffle.memory)
 
 
 def cells_of_records(build: Build, kind: str, shard: int, records: int) -> NDArray[np.uint32]:
@@ -157,12 +165,13 @@ class Settings(Identity, frozen=True, kw_only=True):
 def _inputs(build: Build, unit: str) -> dict[str, list[StepName]]:
     """With conditions the budget, too, which has that of each document."""
     budget = [("budget", UNIT)] if build.config.budget_conditions() else []
-    return {"tokens": [("tokenize", number_of_unit(unit))], "budget": budget}
+    inputs = {"tokens": [("tokenize", number_of_unit(unit))], "budget": budget}
+    return inputs | text_inputs(build, number_of_unit(unit)) if split_unit(unit)[0] == "texts" else inputs
 
 
 def _identity(build: Build, unit: str) -> Settings:
     kind, shard = split_unit(unit)
-    ordered, contexts = in_source_order(build), kind != "documents"
+    ordered, contexts = in_source_order(build), kind not in WHOLE
     context_tokens = build.config.exports.context_tokens()
     shares = shares_of(build, number_of_unit(unit))
     return Settings(
@@ -204,6 +213,10 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
                 shard, settings.context_tokens, packing, padded=settings.kind == "contexts"
             )
         )
+    elif settings.kind == "texts":
+        text, cuts = text_and_cuts(inputs)
+        bounds = text.bounds(0, text.documents)
+        records = carried.text_records(shard, text.text, bounds, cuts, keep_empty=settings.empty_documents is not UNSET)
     else:
         records = tokens_records.document_records(shard, keep_empty=settings.empty_documents is not UNSET)
     drawn_as = DRAWN_AS.get(settings.kind, settings.kind)
@@ -227,6 +240,8 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
         "records_per_cell": written.records_per_cell,
         "slots_per_cell": written.tokens_per_cell,
     }
+    if isinstance(records, carried.Texts) and shard.shown is None:
+        details["other_texts"] = str(records.content_of_others(settings.shard))
     if difference:
         for name, counted in (("left_out", difference.left_out), ("again", difference.again)):
             counts |= {f"{what}_{name}": count for what, count in counted._asdict().items()}
@@ -263,6 +278,8 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
     )
     twice = (("repeated", repeated),) if kind != "documents" else ()
     again, beyond = _of_budget(receipt, "tokens", "content")
+    if kind == "texts":
+        return [*_documents_check(build, receipt, tokenized), *_texts_check(receipt, whole)]
     if kind == "pieces":
         left = (*parts, *again["tokens"])
         return [Check("pieces", left, (("slots of pieces", counts["document_slots"]), *beyond["tokens"]))]
@@ -279,13 +296,31 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
             ((f"in {kind}", documents), *beyond["content"]),
         ),
     ]
-    if kind == "documents":
-        empty = tokenized["documents_empty"] + counts.get("empty_again", 0) - counts.get("empty_left_out", 0)
-        again, beyond = _of_budget(receipt, "documents")
-        left = (("tokenized", tokenized["documents_out"]), *again["documents"])
-        right = (("records", counts["records"]), ("without tokens", 0 if keeps_empty(build) else empty))
-        checks.append(Check("documents", left, (*right, *beyond["documents"])))
-    return checks
+    return [*checks, *(_documents_check(build, receipt, tokenized) if kind == "documents" else [])]
+
+
+def _documents_check(build: Build, receipt: Receipt, tokenized: dict[str, int]) -> list[Check]:
+    counts = receipt.counts
+    empty = tokenized["documents_empty"] + counts.get("empty_again", 0) - counts.get("empty_left_out", 0)
+    again, beyond = _of_budget(receipt, "documents")
+    left = (("tokenized", tokenized["documents_out"]), *again["documents"])
+    right = (("records", counts["records"]), ("without tokens", 0 if keeps_empty(build) else empty))
+    return [Check("documents", left, (*right, *beyond["documents"]))]
+
+
+def _texts_check(receipt: Receipt, whole: Receipt) -> list[Check]:
+    """The text that was tokenized, unless a budget shows it in parts."""
+    if "other_texts" not in receipt.details:
+        return []
+    tokenized, shown, others = (
+        ContentSum.parse(content)
+        for content in (
+            whole.details["text_content"],
+            receipt.details["documents_content"],
+            receipt.details["other_texts"],
+        )
+    )
+    return [Check("text", (("tokenized", tokenized),), (("in texts", shown), ("without tokens", others)))]
 
 
 def _of_budget(receipt: Receipt, *accounts: str) -> tuple[dict[str, Terms], dict[str, Terms]]:

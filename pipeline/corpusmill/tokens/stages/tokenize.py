@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from corpusmill.config import DatasetConfig, LockConfig, TokenizerConfig, absolute, load_config, parse_config
-from corpusmill.dedup.stages.union import CUT_RANGES, cuts_stage
+from corpusmill.dedup.stages.union import cuts_stage
 from corpusmill.engine.ledger import Check, Outcome, Receipt, versions_of
-from corpusmill.engine.stage import Recount, Shown, Stage, StepName
+from corpusmill.engine.stage import Recount, Shown, Stage
 from corpusmill.engine.work import Identity, Inputs, Resources, Work
 from corpusmill.errors import TokenizerError
 from corpusmill.kernels import advance
@@ -27,13 +27,13 @@ from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.facts import Flow
 from corpusmill.sources.stages.index import final_stage, require_few_rejected, text_flow
+from corpusmill.tokens.stages.kept import text_and_cuts, text_inputs
 from corpusmill.tokens.vocabulary import PATTERNS, find_vocabulary, refuse_ignored_settings
 
 with lazily:
     import numpy as np
 
     from corpusmill.dedup import ranges as dedup_ranges
-    from corpusmill.documents import text_shard
     from corpusmill.engine import recounting
     from corpusmill.kernels import content_kernels, slices
     from corpusmill.report import histograms
@@ -183,11 +183,6 @@ class Settings(Identity, frozen=True, kw_only=True):
     selection: dict[str, int | None] | UnsetType = UNSET
 
 
-def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
-    removing = build.config.dedup.mode == "remove"
-    return {"text": [(final_stage(build, shard), shard)], "cuts": [(cuts_stage(build), shard)] if removing else []}
-
-
 def _identity(build: Build, _shard: str) -> Settings:
     # The lock identifies the vocabulary: loading refuses any file with another sha256.
     wanted = build.config.tokenizer.model_dump(exclude={"file", "sha256", "revision", "batch_bytes"})
@@ -232,10 +227,7 @@ def selection_of(minimum: dict[str, int | None] | UnsetType) -> Selection:
 
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources) -> Outcome:
-
-    text = text_shard.open_text_shard(inputs["text"].folder())
-    removing = "cuts" in inputs
-    ranges = dedup_ranges.read_ranges(inputs["cuts"].folder() / CUT_RANGES) if removing else np.empty((0, 2), np.uint64)
+    text, ranges = text_and_cuts(inputs)
     selection = selection_of(settings.selection)
     bounds = text.bounds(0, text.documents)
     batches = list(slices.runs(bounds[1:], resources.batch_bytes))
@@ -395,7 +387,7 @@ STAGE = Stage(
     after=("refine",),
     per_shard=True,
     units_of="download",
-    work=Work(Settings, _identity, _inputs, _run),
+    work=Work(Settings, _identity, text_inputs, _run),
     recount=_recount,
     checks=_checks,
     rolled_up=lambda receipts: {key: first.details[key] for first in islice(receipts, 1) for key in ("vocabulary",)},

@@ -311,7 +311,7 @@ def _measure(inputs: Inputs, settings: Settings, kind: str) -> OrderQuality:
     ]
     formats = [name for name in exports.formats() if scatter.KINDS[name] == kind]
     ends = {name: [last for _, _, last in settings.outputs[name]] for name in formats}
-    meter = quality.OrderMeter(documents if kind == "documents" else records, sum(records), ends)
+    meter = quality.OrderMeter(documents if kind in scatter.WHOLE else records, sum(records), ends)
     stream = 0
     for cell in _cells(inputs, kind):
         # numpy's files end at tokens of the stream; a document belongs to the file that has its EOT, its beginning.
@@ -319,7 +319,7 @@ def _measure(inputs: Inputs, settings: Settings, kind: str) -> OrderQuality:
         eots = begins[:-1] + np.arange(cell.records, dtype=np.uint64)
         meter.add(cell.shards, cell.ordinals, {"numpy": eots + np.uint64(stream)})
         stream += int(begins[-1]) + cell.records
-    return meter.finish(None if kind == "documents" else pieces)
+    return meter.finish(None if kind in scatter.WHOLE else pieces)
 
 
 def _format(exported: list[Receipt], settings: Settings, name: str) -> dict[str, Any]:

@@ -212,7 +212,11 @@ def _export(build: Build, name: str) -> ExportSummary:
         files += [_output(output.name, output.size_bytes, output.sha256, holds, sequence_tokens) for output in outputs]
     numpy = build.config.exports.numpy
     layout = numpy.layout if numpy is not None and name == "numpy" else None
-    return ExportSummary(format=name, files=tuple(files), sequence_tokens=sequence_tokens, layout=layout)
+    text = build.config.exports.parquet_text if FORMATS[name].holds_text else None
+    group_rows = text.rows_per_group if text is not None else None
+    return ExportSummary(
+        format=name, files=tuple(files), sequence_tokens=sequence_tokens, layout=layout, group_rows=group_rows
+    )
 
 
 def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequence_tokens: int | None) -> OutputFile:
@@ -227,7 +231,7 @@ def _output(name: str, size_bytes: int, sha256: str, holds: dict[str, Any], sequ
         size_bytes=size_bytes,
         sha256=sha256,
         records=held.get("records"),
-        tokens=held.get("slots"),
+        tokens=None if FORMATS[name.partition("/")[0]].holds_text else held.get("slots"),
         windows=windows,
         dropped_tokens=dropped_tokens,
     )
