@@ -21,7 +21,7 @@ from corpusmill.engine import running
 from corpusmill.engine.stage import Graph, Stage
 from corpusmill.errors import ConfigError
 from corpusmill.export.stages import export
-from corpusmill.near_duplicates.stages import near_duplicates, rounds
+from corpusmill.near_duplicates.stages import decide, near_duplicates, rounds
 from corpusmill.shuffle.stages import budget, gather, scatter
 from corpusmill.sources.stages import download, index, quarantine
 from corpusmill.steps.stages import decisions, refine
@@ -48,7 +48,7 @@ STAGES = (
     rounds.REFERENCE_SETS,
     rounds.SETS,
     rounds.COMPARE,
-    rounds.DECIDE,
+    decide.STAGE,
     near_duplicates.STAGE,
     reference.STAGE,
     anchor.REFERENCE_STAGE,

@@ -29,7 +29,13 @@ from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.facts import Flow
 from corpusmill.sources.parts import FilePlace, PlacedSettings, lines_before, places_in, shard_sources
-from corpusmill.sources.stages.index import filtered_stage, require_few_rejected, text_total
+from corpusmill.sources.stages.index import (
+    filtered_stage,
+    flows_of_subset,
+    recount_subset,
+    require_few_rejected,
+    text_total,
+)
 
 with lazily:
     import numpy as np
@@ -229,13 +235,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    if not _changing(build):
-        return {}
-    flows = {}
-    for name in ("documents", "text_bytes"):
-        into, out = text_total(build, f"{name}_out", filtered_stage), build.total("decontaminate", f"{name}_out")
-        flows[name] = Flow(into=into, out=out, lost={CONTAMINATED: into - out} if into > out else {})
-    return flows
+    return flows_of_subset(build, "decontaminate", filtered_stage, CONTAMINATED) if _changing(build) else {}
 
 
 def removal_in_words(build: Build) -> str:
@@ -261,12 +261,7 @@ def removal_in_words(build: Build) -> str:
 def _recount(build: Build, unit: str, folder: Path) -> Recount:
     with (folder / HITS).open("rb") as rows:
         counts = {"hits": sum(1 for _ in rows)}
-    if not _changing(build):
-        return Recount(counts)
-    text = text_shard.open_text_shard(folder)
-    content = content_kernels.texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
-    counts |= {"documents_out": text.documents, "text_bytes_out": text.text_bytes}
-    return Recount(counts, {"content": str(content)})
+    return recount_subset(unit, folder, counts) if _changing(build) else Recount(counts)
 
 
 def contamination(build: Build) -> ContaminationSummary | None:

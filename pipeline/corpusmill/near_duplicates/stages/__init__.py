@@ -1,1 +1,1 @@
-"""The stages of this room: rounds.py finds and decides the near-duplicates, near_duplicates.py leaves them out."""
+"""The stages of this room: rounds.py finds near-duplicates, decide.py decides, near_duplicates.py leaves them out."""

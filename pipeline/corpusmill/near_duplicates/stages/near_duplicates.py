@@ -42,7 +42,7 @@ from corpusmill.near_duplicates.stages.rounds import (
 )
 from corpusmill.report.facts import Flow
 from corpusmill.sources.parts import PlacedSettings, lines_before, places_in, shard_sources
-from corpusmill.sources.stages.index import compared_stage, require_few_rejected, text_total
+from corpusmill.sources.stages.index import compared_stage, flows_of_subset, recount_subset, require_few_rejected
 
 with lazily:
     import numpy as np
@@ -223,24 +223,13 @@ def decided_check(build: Build) -> Check:
 
 
 def _flows(build: Build) -> dict[str, Flow]:
-    if not _removes(build):
-        return {}
-    flows = {}
-    for name in ("documents", "text_bytes"):
-        into, out = text_total(build, f"{name}_out", compared_stage), build.total("near_duplicates", f"{name}_out")
-        flows[name] = Flow(into=into, out=out, lost={NEAR_DUPLICATE: into - out} if into > out else {})
-    return flows
+    return flows_of_subset(build, "near_duplicates", compared_stage, NEAR_DUPLICATE) if _removes(build) else {}
 
 
 def _recount(build: Build, unit: str, folder: Path) -> Recount:
     with (folder / PAIRS).open("rb") as rows:
         counts = {"documents_left_out": sum(1 for _ in rows)}
-    if not _removes(build):
-        return Recount(counts)
-    text = text_shard.open_text_shard(folder)
-    content = content_kernels.texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
-    counts |= {"documents_out": text.documents, "text_bytes_out": text.text_bytes}
-    return Recount(counts, {"content": str(content)})
+    return recount_subset(unit, folder, counts) if _removes(build) else Recount(counts)
 
 
 def shares_of(build: Build) -> list[tuple[str, int, int]]:

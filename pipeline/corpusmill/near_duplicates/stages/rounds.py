@@ -1,10 +1,8 @@
-"""Sign, propose, sets, compare, decide: from texts to the documents that are left out (the room's docstring)."""
+"""Sign, propose, sets, compare: from texts to the pairs that decide.py decides (the room's docstring)."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import unidata_version
@@ -26,16 +24,13 @@ with lazily:
 
     from corpusmill.documents import text_shard
     from corpusmill.engine import recounting, sections
-    from corpusmill.near_duplicates import decide as deciding
     from corpusmill.near_duplicates import groups, signatures, similarity
-    from corpusmill.report import histograms
 
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig
     from corpusmill.config.sections import NearDuplicatesConfig
@@ -48,7 +43,6 @@ DIGESTS, MATCHES = "digests", "matches"
 ABOUT, ABOUT_ENDS = "leaders.jsonl", "leader_ends"
 BYTES_PER_ROW = 80  # of a partition in memory: the rows, their documents, and the order of both
 LEAST_PARTITIONS, MOST_PARTITIONS = 4, 4096
-EXAMPLES = 5  # of pairs, for an error
 
 
 def wanted(config: DatasetConfig) -> bool:
@@ -183,7 +177,8 @@ REFERENCE_SIGN = replace(
 )
 
 
-def _rows_signed(build: Build) -> int:
+def rows_signed(build: Build) -> int:
+    """The keys of all shards that are compared."""
     return build.total("reference_sign", "rows") + build.total("sign", "rows")
 
 
@@ -193,7 +188,7 @@ def _units_propose(build: Build) -> list[str]:
     """
     most = max(int(build.config.dedup.memory) // BYTES_PER_ROW, 1)
     partitions = LEAST_PARTITIONS
-    while partitions < MOST_PARTITIONS and _rows_signed(build) > most * partitions:
+    while partitions < MOST_PARTITIONS and rows_signed(build) > most * partitions:
         partitions *= 2
     return [f"{partition:05d}" for partition in range(partitions)]
 
@@ -349,103 +344,6 @@ COMPARE = Stage(
     recount=lambda _build, _unit, folder: Recount({"matches": (folder / MATCHES).stat().st_size // 24}),
     reclaimed=("*",),
     read_until="decide",
-)
-
-
-class DecideSettings(Identity, frozen=True, kw_only=True):
-    """The least similarity of a match. `paths`: for each file of each shard, which entry of `source.paths` it is of;
-    `references`: how many shards are of references.
-    """
-
-    similarity: float
-    paths: list[list[int]]
-    references: int | UnsetType = UNSET
-
-
-def _identity_decide(build: Build, _unit: str) -> DecideSettings:
-    return DecideSettings(
-        similarity=settings_of(build).similarity,
-        paths=[*map(list, build.plan.paths or ())],
-        references=len(build.units("reference_sign")) or UNSET,
-    )
-
-
-def _inputs_decide(build: Build, _unit: str) -> dict[str, list[StepName]]:
-    return {"signed": whole(build, "reference_sign", "sign"), "compared": whole(build, "compare")}
-
-
-def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resources: Resources) -> Outcome:
-    signed = [step.receipt for step in inputs.every("signed")]
-    documents = [receipt.counts["documents"] for receipt in signed]
-    first = settings.references or 0
-    compared = (sections_in(step).whole(MATCHES, similarity.MATCH) for step in inputs.every("compared"))
-    decided, copies = deciding.decide(chain([np.empty(0, similarity.MATCH)] * first, compared), documents)
-    deciding.write_decided(folder, decided, copies, documents)
-    there: Counter[int] = Counter()
-    rows_of: dict[int, list[NDArray[Any]]] = defaultdict(list)
-    own_shards = zip(signed[first:], settings.paths, decided[first:], strict=True)
-    for shard, (receipt, entries, rows) in enumerate(own_shards, first):
-        of_files = receipt.details["file_documents"]
-        cuts = np.searchsorted(rows["document"], np.cumsum(of_files))
-        rows["document"] = groups.numbered(shard, rows["document"])
-        for entry, documents_of_file, own in zip(entries, of_files, np.split(rows, cuts[:-1]), strict=True):
-            there[entry] += documents_of_file
-            rows_of[entry].append(own)
-    left_out = {entry: sum(map(len, rows_of[entry])) for entry in sorted(there)}
-    worst = max(left_out, key=lambda entry: left_out[entry] / max(there[entry], 1))
-    least = np.sort(np.concatenate(rows_of[worst]), order=["similarity", "document"])[:EXAMPLES]
-    similarities = np.concatenate([np.empty(0), *(rows["similarity"] for rows in decided)])
-    groups_of = copies[(copies > 0) & (copies != deciding.LEFT_OUT)]
-    in_references = sum(documents[:first])
-    counts = {
-        "documents": sum(documents) - in_references,
-        "documents_left_out": len(similarities),
-        "documents_kept": int((copies != deciding.LEFT_OUT).sum()) - in_references,
-        "groups": len(groups_of),
-        "bytes_read": 24 * inputs.total("compared", "matches"),
-    }
-    percents = Counter(np.floor(100 * similarities + 1e-9).astype(np.int64).tolist())
-    details = {
-        "sources": {str(entry): [there[entry], left_out[entry]] for entry in left_out},
-        "examples": least.tolist(),
-        "by_similarity": {str(percent): count for percent, count in sorted(percents.items())},
-        "groups": histograms.power_histogram(groups_of + np.uint32(1)).model_dump(),
-    }
-    return Outcome(counts=counts, details=details)
-
-
-def _checks_decide(build: Build, _unit: str, receipt: Receipt) -> list[Check]:
-    counts = receipt.counts
-    read, written = build.total("propose", "rows"), _rows_signed(build)
-    kept, left_out = counts["documents_kept"], counts["documents_left_out"]
-    return [
-        Check("keys", (("written by sign", written),), (("read by propose", read),)),
-        Check("documents", (("decided", counts["documents"]),), (("kept", kept), ("left out", left_out))),
-    ]
-
-
-def _recount_decide(build: Build, _unit: str, folder: Path) -> Recount:
-    copies = np.fromfile(folder / deciding.COPIES, "<u4")
-    kept, in_references = copies[copies != deciding.LEFT_OUT], build.total("reference_sign", "documents")
-    counts = {"documents": len(copies) - in_references, "documents_kept": len(kept) - in_references}
-    counts["groups"] = int((kept > 0).sum())
-    rows = recounting.section_rows(folder, deciding.LEFT_OUT_FILE, 32)
-    if rows != int(kept.sum(dtype=np.int64)):
-        expected = f"{int(kept.sum(dtype=np.int64)):,} documents left out, as {deciding.COPIES} says"
-        raise recounting.contradiction(folder / deciding.LEFT_OUT_FILE, expected, f"{rows:,}")
-    return Recount({**counts, "documents_left_out": rows})
-
-
-DECIDE = Stage(
-    "decide",
-    version=1,
-    after=("compare",),
-    wanted=wanted,
-    units=lambda _build: [UNIT],
-    work=Work(DecideSettings, _identity_decide, _inputs_decide, _run_decide),
-    checks=_checks_decide,
-    recount=_recount_decide,
-    shown=Shown(unit_word="dataset"),
 )
 
 

@@ -21,6 +21,7 @@ from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.content import DecisionsFound, DroppedExample, FilterSummary, StepFound
 from corpusmill.sources.parts import PlacedSettings
+from corpusmill.sources.stages.index import recount_subset
 from corpusmill.steps.stages.decisions import first_unmatched
 
 with lazily:
@@ -276,19 +277,11 @@ def rewritten_bytes(totals: Mapping[str, int]) -> tuple[dict[str, int], dict[str
 
 def recount_applied(unit: str, folder: Path) -> Recount:
     """Counts and content of a step's files, recomputed."""
-    text = text_shard.open_text_shard(folder)
-    content = content_kernels.texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
     with (folder / DROPPED).open("rb") as rows:
         reasons = Counter(f"{GONE}{json.loads(row)['reason']}" for row in rows)
     with (folder / ATTRIBUTES).open("rb") as rows:
         attributes = sum(1 for _ in rows)
-    counts = {
-        "documents_out": text.documents,
-        "text_bytes_out": text.text_bytes,
-        "documents_with_attributes": attributes,
-        **reasons,
-    }
-    return Recount(counts, {"content": str(content)})
+    return recount_subset(unit, folder, {"documents_with_attributes": attributes, **reasons})
 
 
 EXAMPLES = 5  # of a reason, and of rows without a document
