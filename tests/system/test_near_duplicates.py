@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from corpusmill.builds.forgetting.purge import purge
+from corpusmill.builds.forgetting.remains import match_requests
 from corpusmill.builds.graph import GRAPH
 from corpusmill.builds.plan import plan_dataset
 from corpusmill.commands import app
@@ -241,6 +242,10 @@ def test_near_duplicates_of_references_are_found_and_name_the_reference(tmp_path
     if not tables:
         (found,) = locate_id(built, of_reference[0].left_out.id)
         assert f"kept        {held[of_reference[0].left_out.id]}: " in render_located(found)
+        list_of_all = forgetting(tmp_path).forget
+        groups = {row["kept_id"] for row in pairs if "kept_reference" not in row}
+        wanted = [(row["kept_id"],) for row in pairs]
+        assert match_requests(built.config, list_of_all, wanted).groups == len(groups) > 0  # none of references
 
 
 def test_references_are_not_compared_with_within_sources(tmp_path: Path) -> None:
