@@ -49,6 +49,12 @@ SHOWN = {
     "wrong_answers": ["answers_harmed", "rounds_that_delivered_something_wrong"],
     "bucket_faults": ["races_won_by_one", "faults_in_all", "kills"],
     "airflow_day": ["actions", "checks/files compared with a build from scratch"],
+    "sixteen_runs": [
+        "scheduler_cores_at_rest",
+        "scheduler_cores_during_runs",
+        "page/median_seconds_during_runs",
+        "runs_that_waited_for_another",
+    ],
 }
 BOLD = [(match["result"], match["measured"], SHOWN[match["result"]]) for match in ROW.finditer(MEASURED)]
 BOLD += [
