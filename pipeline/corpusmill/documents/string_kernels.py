@@ -80,7 +80,7 @@ def _inside(data: bytes, spans: Spans) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-@kernel
+@inlined
 def _find(address: Any, at: Any, end: Any, byte: Any) -> Any:
     """The first place of a byte from `at` on; `end` if there is none before."""
     while at + STEP <= end:
@@ -104,7 +104,7 @@ def _is_mark(byte: Any) -> Any:
     return (byte == QUOTE) | (byte == BACKSLASH) | (byte < _SPACE)
 
 
-@kernel
+@inlined
 def _find_name(address: Any, at: Any, end: Any, name: Any, name_bytes: Any) -> Any:
     """The first place of a name, which begins with a quote, from `at` on; `end` if there is none before."""
     while at < end:
@@ -115,7 +115,7 @@ def _find_name(address: Any, at: Any, end: Any, name: Any, name_bytes: Any) -> A
     return end
 
 
-@kernel
+@inlined
 def _quotes(address: Any, start: Any, end: Any) -> Any:
     count, at = 0, _find(address, start, end, QUOTE)
     while at < end:
@@ -124,7 +124,7 @@ def _quotes(address: Any, start: Any, end: Any) -> Any:
     return count
 
 
-@kernel
+@inlined
 def _skip_blank(address: Any, at: Any, end: Any) -> Any:
     """Skips all control characters, too: of these, only blank ones are in the valid original."""
     while at < end and load_byte(address + at) <= _SPACE:
@@ -146,7 +146,7 @@ def _unit(address: Any, at: Any, end: Any, hex_digits: Any) -> Any:
     return number
 
 
-@kernel
+@inlined
 def _character(address: Any, at: Any, end: Any, hex_digits: Any) -> Any:
     r"""(number, bytes of JSON) of the \u escape or pair of escapes at `at`; number -1 for what stands for nothing."""
     number = _unit(address, at, end, hex_digits)
@@ -238,7 +238,7 @@ def _decode(
         at += escape_bytes
 
 
-@kernel
+@inlined
 def _closing_quote(address: Any, start: Any, end: Any) -> Any:
     """The place of the closing quote of a string whose first byte is at `start`; `end` if there is none."""
     at = _find(address, start, end, QUOTE)
