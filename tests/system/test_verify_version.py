@@ -263,6 +263,9 @@ def remote_findings(root: Path, changes: dict[str, Any], version: str = "latest"
 def test_version_in_a_bucket_is_all_well_and_every_damage_is_named(built, remote) -> None:
     store, changes = remote
     assert remote_findings(built, changes) == ()
+    endpoint = changes["destinations"][0]["endpoint_url"]
+    done = CliRunner().invoke(app, ["verify", "s3://corpus/sets/tiny", "--endpoint-url", endpoint])
+    assert (done.exit_code, "no errors found" in done.output) == (0, True), done.output
     described = json.loads(store.open("dataset.json").read())
     nanoset, megatron = (first(described, kind)["name"] for kind in ("nanoset", "megatron"))
     put = {"Bucket": "corpus", "Key": store.key(nanoset)}
@@ -334,3 +337,24 @@ def test_copy_is_verified_by_its_folder_alone_under_any_name_and_its_damage_name
             assert (done.exit_code, str(place) in done.output) == (1, True), (path, done.output)
             path.write_bytes(content)
     assert CliRunner().invoke(app, ["verify", str(folder), "--version", "latest"]).exit_code == 2
+
+
+@pytest.mark.parametrize("option", [["--endpoint-url", "http://127.0.0.1:1"], ["--anonymous"]])
+def test_verify_of_a_configuration_refuses_what_it_would_not_use(option: list[str]) -> None:
+    done = CliRunner().invoke(app, ["verify", "web.yaml", *option])
+    assert (done.exit_code, "--anonymous need a folder" in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "null", "[" * 100_000, '{"references": 1}', '{"files": [], "formats": []}', {"formats": {"megatron": None}}],
+)
+def test_copy_whose_description_has_another_form_is_a_finding(root: Path, text: str | dict[str, Any]) -> None:
+    """In a folder with any name no digest is known before it is read."""
+    renamed = root / "mine"
+    shutil.copytree(folder_of(root), renamed)
+    described = renamed / "dataset.json"
+    described.write_text(text if isinstance(text, str) else json.dumps(json.loads(described.read_text()) | text))
+    done = CliRunner().invoke(app, ["verify", str(renamed)])
+    assert (done.exit_code, str(renamed) in done.output) == (1, True), done.output
+    assert isinstance(done.exception, SystemExit)

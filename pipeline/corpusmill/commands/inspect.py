@@ -74,6 +74,8 @@ def verify(
         store = datasets_repair.version_store(place, options.endpoint(endpoint_url, anonymous))
         verification = inspect_verify.verify_copy(store, workers=local.worker_count(workers))
         show(verification, as_json, inspect_verify.render_version)
+    elif endpoint_url or anonymous:
+        raise typer.BadParameter("--endpoint-url and --anonymous need a folder: a configuration says both itself")
     elif sample:
         if version is not None:
             raise typer.BadParameter("--sample rebuilds records of the newest build, and takes no --version")

@@ -14,9 +14,11 @@ from corpusmill.errors import CorpusmillError
 DAMAGE = (
     CorpusmillError,
     ArithmeticError,
+    AttributeError,
     EOFError,
     LookupError,
     OSError,
+    RecursionError,
     TypeError,
     ValueError,
     struct.error,
