@@ -30,7 +30,7 @@ from corpusmill.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from corpusmill.sources.survey import text_bytes_of
+from corpusmill.sources.survey import texts_of
 from tests.disks import small_disk
 from tests.raising import raises
 from tests.system.corpus import configuration, lines_of, make_documents, write_corpus
@@ -240,7 +240,9 @@ def test_text_of_compressed_files_is_measured_at_their_beginnings(tmp_path: Path
     texts = make_documents(documents, seed=4)
     held = [stored(tmp_path / f"sources/{number}{ending}", texts[number::2]) for number in range(2)]
     plan = read_plan(plan_dataset(config(tmp_path, source={"paths": [str(tmp_path / "sources")]})))
-    assert text_bytes_of(plan.files(), "text") == pytest.approx(held, rel=0.05)
+    measured = texts_of(plan.files(), "text")
+    assert [text.size_bytes for text in measured] == pytest.approx(held, rel=0.05)
+    assert sum(text.documents for text in measured) == pytest.approx(documents, rel=0.05)
 
 
 def test_text_is_measured_for_each_kind_of_file_and_for_every_part_of_one(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_text_is_measured_for_each_kind_of_file_and_for_every_part_of_one(tmp_pa
     plan = read_plan(plan_dataset(config(tmp_path, source=source)))
     files = [*plan.files()]
     assert len(files) > 6
-    measured = text_bytes_of(files, "text")
+    measured = [text.size_bytes for text in texts_of(files, "text")]
     of_c = sum(size for file, size in zip(files, measured, strict=True) if file.location.endswith("c.jsonl"))
     assert [*measured[:2], of_c] == pytest.approx(held, rel=0.05)
     assert [size for file, size in zip(files, measured, strict=True) if file.name == "d.jsonl"] == [0]
@@ -283,6 +285,12 @@ def test_split_that_the_sources_cannot_give_is_told_by_the_check_and_the_plan(tm
         caplog.clear()
         check(config(tmp_path, source=source, exports={"numpy": {"tokens_per_shard": 500}, "megatron": {}}))
         assert "instead of" not in caplog.text
+        for rows, said in ((5, "so validation gets 50 % of them"), (1, "validation gets 13.3 %")):
+            check(config(tmp_path, source=source, exports={"parquet_text": {"rows_per_group": rows}}))
+            assert said in caplog.text
+            caplog.clear()
+        check(config(tmp_path, source=source, exports={"parquet_text": {"rows_per_group": 1, "held_out_groups": 6}}))
+        assert "validation" not in caplog.text
 
 
 def test_source_that_cannot_be_read_is_a_reason_not_to_build(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -128,6 +129,16 @@ def test_preset_is_a_configuration_of_known_formats(reader: str) -> None:
     dumped = config.exports.model_dump(exclude_none=True, exclude_defaults=True)
     assert {name: section | PRESETS[reader].get(name, {}) for name, section in dumped.items()} == dumped
     assert dumped.keys() == PRESETS[reader].keys()
+
+
+def test_line_for_nanochat_leaves_a_folder_whose_last_file_by_name_validates() -> None:
+    words = [*LINE, "--dedup", "0"]
+    words[4:6] = ["--for", "nanochat"]
+    assert run(*words).exit_code == 0
+    paths = sorted(str(path) for path in Path("out/web/latest/parquet_text").iterdir())
+    assert [Path(path).name for path in paths] == ["train-00000.parquet", "validation-00001.parquet"]
+    texts = [text for path in paths for text in pq.read_table(path).column("text").to_pylist()]
+    assert sorted(texts) == sorted(text for text in make_documents(20) if text)
 
 
 def test_commands_name_every_format_and_every_preset() -> None:

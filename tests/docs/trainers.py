@@ -54,7 +54,7 @@ ROWS = (
         "nanochat",
         "{parquet_text: {}}",
         100_277,
-        "`base_data_climbmix`: shuffled text, the last file held out; a rank needs a row group in each file",
+        "`--for nanochat`; `base_data_climbmix` is the folder; the last file validates, up to `held_out_groups` ranks",
     ),
     Row(
         "trainers that stream text through `datasets`",

@@ -219,7 +219,7 @@ def test_raw_file_of_zeros_is_read_as_tokens_and_not_as_a_header(tmp_path):
 )
 def test_split_that_the_files_cannot_give_is_told(tokens: int, wanted: dict[str, Any], told: str) -> None:
     values = {"layout": "llmc", "tokens_per_shard": 2_000} | wanted
-    doubt = FORMATS["numpy"].doubt(ExportsConfig.model_validate({"numpy": values}), tokens)
+    doubt = FORMATS["numpy"].doubt(ExportsConfig.model_validate({"numpy": values}), 0, tokens)
     assert told in doubt
     assert bool(doubt) == bool(told)
 
@@ -230,7 +230,7 @@ def test_split_that_is_not_doubted_is_near_what_was_asked_and_the_advice_is_righ
 ) -> None:
     def doubt_of(size: int) -> str:
         values = {"layout": "llmc", "tokens_per_shard": size, "test_share": held_out, "merge_rest": merge_rest}
-        return FORMATS["numpy"].doubt(ExportsConfig.model_validate({"numpy": values}), tokens)
+        return FORMATS["numpy"].doubt(ExportsConfig.model_validate({"numpy": values}), 0, tokens)
 
     sizes = oracle.shard_sizes(tokens, shard_tokens, merge_rest)
     held = min(max(1, int(held_out * len(sizes) + 0.5)), len(sizes) // 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -215,27 +217,58 @@ def test_parquet_of_other_tables_is_no_file_of_text(tmp_path, table, code):
         parquet_reading.verify_texts(tmp_path / "a.parquet", rows_per_group=2)
 
 
-@given(st.integers(0, 3000), st.integers(1, 9), st.integers(1, 40))
-def test_text_files_have_whole_groups_but_for_the_end_of_the_last_training_file(total, groups_per_file, rows):
-    exports = ExportsConfig(parquet_text={"groups_per_file": groups_per_file, "rows_per_group": rows})
-    build = SimpleNamespace(config=SimpleNamespace(exports=exports))
-    names, bounds = FORMATS["parquet_text"].plan(build, total)
+def text_files(total: int, groups_per_file: int, held_out_groups: int, rows: int) -> tuple[list[int], int]:
+    """Whole row groups of the training files, dealt one by one, in ascending order, and of the file held out."""
+    groups = total // rows
+    held_out = min(held_out_groups, groups // 2)
+    files = [0] * math.ceil((groups - held_out) / groups_per_file)
+    for number in range(groups - held_out):
+        files[number % len(files)] += 1
+    return sorted(files), held_out
+
+
+texts = {
+    "total": st.integers(0, 3000),
+    "groups_per_file": st.integers(1, 9),
+    "held": st.integers(1, 20),
+    "rows": st.integers(1, 40),
+}
+
+
+@given(**texts)
+def test_text_files_share_whole_groups_evenly_but_for_the_last_which_is_held_out(total, groups_per_file, held, rows):
+    wanted = {"groups_per_file": groups_per_file, "held_out_groups": held, "rows_per_group": rows}
+    exports = ExportsConfig.model_validate({"parquet_text": wanted})
+    names, bounds = FORMATS["parquet_text"].plan(SimpleNamespace(config=SimpleNamespace(exports=exports)), total)
     sizes = np.diff(bounds).tolist()
     assert sum(sizes) == total
-    assert len(names) == len(sizes) == min(total, max(2, -(-(total // rows) // groups_per_file)))
     assert all(sizes)
     assert names == sorted(names)
-    assert (
-        [name.partition("-")[0] for name in names]
-        == ["train"] * (len(names) - 1 or 1) + ["validation"] * (len(names) > 1)
-        if names
-        else True
+    splits = [name.partition("-")[0] for name in names]
+    assert splits == (["train"] * (len(names) - 1) + ["validation"] if len(names) > 1 else ["train"] * len(names))
+    if total < 2 * rows:
+        assert sizes == [size for size in (total - total // 2, total // 2) if size]
+        return
+    sizes[-2] -= total % rows
+    assert not any(size % rows for size in sizes)
+    assert (sorted(size // rows for size in sizes[:-1]), sizes[-1] // rows) == text_files(
+        total, groups_per_file, held, rows
     )
-    if total >= 2 * rows:
-        assert all(size % rows == 0 for size in [*sizes[:-2], sizes[-1]])
-        whole = [size // rows for size in sizes]
-        assert max(whole) <= groups_per_file or len(sizes) == 2
-        assert max(whole) - min(whole) <= 1
+
+
+@given(**texts)
+def test_text_that_is_not_doubted_holds_out_a_tenth_at_most_and_the_advice_is_right(total, groups_per_file, held, rows):
+    def doubt_of(size: int) -> str:
+        wanted = {"groups_per_file": groups_per_file, "held_out_groups": held, "rows_per_group": size}
+        return FORMATS["parquet_text"].doubt(ExportsConfig.model_validate({"parquet_text": wanted}), total, 0)
+
+    groups = text_files(total, groups_per_file, held, rows)[1]
+    held_out = groups * rows if total >= 2 * rows else total // 2
+    doubt = doubt_of(rows)
+    assert (held_out * 10 <= total) == (not doubt)
+    advised = re.findall(r"to ([\d,]+) or less", doubt)
+    if advised and total >= 10 * held:
+        assert not doubt_of(int(advised[0].replace(",", "")))
 
 
 CONTEXTS = [[[1, 2, EOS], [3]], [[4, 5]], [[6], [7], [8, EOS]]]

@@ -287,7 +287,13 @@ def test_training_flags_of_parquet_are_a_line_of_datasets_and_who_reads_everythi
 
 @pytest.mark.parametrize(
     ("rows", "said"),
-    [((9, 8, 4), "up to 2 ranks read everything"), ((2, 1), "up to 1 ranks"), ((3,), "none with a single file")],
+    [
+        ((9, 8, 5), "up to 3 ranks read everything"),
+        ((10, 8, 2), "the last held out with 10.0% of the documents."),
+        ((2, 1), "up to 1 ranks"),
+        ((3,), "the last held out. A rank"),
+        ((3,), "none with a single file"),
+    ],
 )
 def test_training_flags_of_text_are_nanochats_and_how_many_ranks_have_a_row_group(rows: tuple, said: str) -> None:
     outputs = tuple(

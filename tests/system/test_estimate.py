@@ -54,7 +54,9 @@ def values(root: Path, sample_bytes: str, **changes: object) -> dict[str, object
 
 def test_estimate_of_everything_is_what_the_build_comes_to(tmp_path) -> None:
     many_files(tmp_path, files=12)
-    config = check_config(values(tmp_path, "1GB"), where="test")
+    text = {"rows_per_group": 4, "held_out_groups": 6}
+    exports = {"webdataset": {"context_tokens": 129}, "numpy": {"tokens_per_shard": 900}, "parquet_text": text}
+    config = check_config(values(tmp_path, "1GB", exports=exports), where="test")
     actual = estimate_dataset(config)
     assert not (tmp_path / "outputs").exists()  # before anything of it was built
     built = open_build(build_dataset(config, workers=1))
@@ -66,6 +68,15 @@ def test_estimate_of_everything_is_what_the_build_comes_to(tmp_path) -> None:
     written = sum(path.stat().st_size for path in (tmp_path / "outputs/tiny/latest/webdataset").glob("*.tar"))
     assert actual.output_bytes["webdataset"] == pytest.approx(written, rel=0.02)  # other shards, other member names
     assert max(moments(actual.held)["keep"])[0] > written
+    latest = tmp_path / "outputs" / "tiny" / "latest"
+    rows = [pq.read_metadata(path).num_rows for path in sorted((latest / "parquet_text").iterdir())]
+    shards = {split: sum(map(len, map(np.load, (latest / "numpy" / split).iterdir()))) for split in ("test", "train")}
+    assert actual.documents == sum(rows)
+    assert actual.held_out == {
+        "numpy": pytest.approx(shards["test"] / sum(shards.values()), abs=0.01),
+        "parquet_text": rows[-1] / sum(rows),
+    }
+    assert f"held out      {rows[-1] / sum(rows):.1%} of parquet_text" in render_estimate(actual)
 
 
 def test_estimate_reports_what_it_does_and_gives_units(tmp_path) -> None:

@@ -23,7 +23,7 @@ from tests.system.corpus import configuration, make_documents, write_corpus
 from tests.tokens.vocabularies import shared
 
 ROWS = 3
-EXPORTS = {"parquet_text": {"groups_per_file": 2, "rows_per_group": ROWS}, "megatron": {}}
+EXPORTS = {"parquet_text": {"groups_per_file": 4, "held_out_groups": 4, "rows_per_group": ROWS}, "megatron": {}}
 DECOMPOSED = "Cafe\u0301 \u1112\u1161\u11ab <|endoftext|> naïve"  # NFC and a special string: ids do not give it back
 
 
@@ -72,7 +72,7 @@ def nanochat_rows(folder: Path, split: str, rank: int, world: int) -> Iterator[s
             yield from file.read_row_group(group).column("text").to_pylist()
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [1, 2, 4])
 def test_ranks_of_nanochat_read_every_row_once_and_each_has_some_of_each_split(root, world: int) -> None:
     _, dataset = build(root)
     folder, rows = dataset.folder / "parquet_text", dataset["parquet_text"]

@@ -53,6 +53,7 @@ from corpusmill.engine.estimates import Estimate, keep_estimate
 from corpusmill.engine.plan import DrawnLines, SourceFile, group_into_shards
 from corpusmill.engine.work_folder.small import is_shared
 from corpusmill.errors import SourceError
+from corpusmill.export.formats import FORMATS
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import bytes_text, seconds_text
 from corpusmill.shuffle.stages.budget import amounts_of
@@ -263,6 +264,12 @@ def _scaled(
     removing = config.dedup.mode == "remove" and share < 1
     removed = build.total("union", "removed_bytes") if config.dedup.mode != "none" else 0
     cores = os.cpu_count() or 1
+    with_tokens = build.total("tokenize", "documents_out") - build.total("tokenize", "documents_empty")
+    documents, shown_tokens = round(times("export") * with_tokens), shown * total.estimate
+    held_out = {
+        name: FORMATS[name].held_out(config.exports, documents, round(shown_tokens))
+        for name in config.exports.formats()
+    }
     return Estimate(
         sampled_text_bytes=text_bytes,
         scale=total.scale,
@@ -283,7 +290,9 @@ def _scaled(
         },
         held=[scaled(row, times(row.stage)) for row in held_by(build)],
         moved=moved_by(build, len(plan.shards), times) if is_shared(work_of(config)) else (),
-        shown_tokens=round(shown * total.estimate) if shown != 1 else None,
+        shown_tokens=round(shown_tokens) if shown != 1 else None,
+        documents=documents,
+        held_out={name: share for name, share in held_out.items() if share},
         reference_bytes=plan.reference_bytes() if plan.references else None,
         held_of_references=held_of_references(config, reference_text_bytes) if plan.references else (),
     )
@@ -379,6 +388,7 @@ def render_estimate(estimate: Estimate) -> str:
         ),
         *_moved_in_words(estimate),
         *((name, bytes_text(size)) for name, size in estimate.output_bytes.items()),
+        *(("held out", f"{share:.1%} of {name}") for name, share in estimate.held_out.items()),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {figure}" for name, figure in rows)

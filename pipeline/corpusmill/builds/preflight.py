@@ -54,6 +54,7 @@ with lazily:
 if TYPE_CHECKING:
     from corpusmill.engine.build import Build
     from corpusmill.engine.plan import Plan
+    from corpusmill.sources.survey import Texts
     from corpusmill.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -165,17 +166,15 @@ def _require_folder(folder: Path) -> None:
     )
 
 
-def texts_of_sources(config: DatasetConfig, plan: Plan) -> list[int]:
-    """About how many bytes of text each planned file and part holds; see text_bytes_of."""
-    return survey.text_bytes_of(plan.files(), config.source.text_field, config.source.endpoint)
-
-
 def text_of_references(config: DatasetConfig, plan: Plan) -> int:
-    """About how many bytes of text the planned references hold; see text_bytes_of."""
+    """About how many bytes of text the planned references hold; see texts_of."""
     references = zip(config.dedup.against or (), plan.references or (), strict=plan.references is not None)
     return sum(
-        sum(survey.text_bytes_of(planned.files(), reference.text_field or config.source.text_field, reference.endpoint))
+        text.size_bytes
         for reference, planned in references
+        for text in survey.texts_of(
+            planned.files(), reference.text_field or config.source.text_field, reference.endpoint
+        )
     )
 
 
@@ -186,25 +185,25 @@ def needed_room(config: DatasetConfig, plan: Plan, work: Path) -> tuple[dict[str
     if estimate:
         sampled = [*estimate.held, *held_of_references(config, references)]
         return moments(sampled, handed_over=hands_over(config)), "the last estimate"
-    texts = texts_of_sources(config, plan)
-    held = usually_held(config, plan.source_bytes(), sum(texts), _shown(config, plan, texts), references)
+    text, shown = _text_of_sources(config, plan)
+    held = usually_held(config, plan.source_bytes(), text.size_bytes, shown, references)
     return moments(
         held, handed_over=hands_over(config)
-    ), f"about {bytes_text(sum(texts))} of text, as the files begin; corpusmill estimate gives more exact figures"
+    ), f"about {bytes_text(text.size_bytes)} of text, as the files begin; corpusmill estimate gives more exact figures"
 
 
 def warn_of_splits(config: DatasetConfig, plan: Plan, work: Path) -> None:
     """Log what of the exports will not be as asked, by the last estimate or the beginnings of the files."""
-    if config.exports.numpy is None:
+    if config.exports.numpy is None and config.exports.parquet_text is None:
         return
     estimate = estimate_of(config, plan.files(), work)
     if estimate:
-        tokens = estimate.shown_tokens or estimate.tokens
+        documents, tokens = estimate.documents, estimate.shown_tokens or estimate.tokens
     else:
-        texts = texts_of_sources(config, plan)
-        tokens = round(sum(texts) * TOKENS_OF_A_BYTE * _shown(config, plan, texts))
+        text, shown = _text_of_sources(config, plan)
+        documents, tokens = round(text.documents * shown), round(text.size_bytes * TOKENS_OF_A_BYTE * shown)
     for name in config.exports.formats():
-        if doubt := FORMATS[name].doubt(config.exports, tokens):
+        if doubt := FORMATS[name].doubt(config.exports, documents, tokens):
             log.warning(doubt)
 
 
@@ -214,13 +213,17 @@ def stated_room(build: Build) -> str:
     return render_disk(needed, reclaim=build.config.reclaim, stated_by=stated_by)
 
 
-def _shown(config: DatasetConfig, plan: Plan, texts: list[int]) -> float:
-    """Tokens that the budget shows for each token there is, as far as the beginnings of files tell."""
+def _text_of_sources(config: DatasetConfig, plan: Plan) -> tuple[Texts, float]:
+    """About how much text the sources hold, as far as the beginnings of files tell, and how many tokens the budget
+    shows for each token there is.
+    """
+    texts = survey.texts_of(plan.files(), config.source.text_field, config.source.endpoint)
     tokens = [0.0] * len(config.source.paths)
     paths = [path for of_shard in plan.paths or () for path in of_shard]
-    for path, text_bytes in zip(paths, texts, strict=plan.paths is not None):
-        tokens[path] += text_bytes * TOKENS_OF_A_BYTE
-    return shown_share(amounts_of(config), list(map(int, tokens)))
+    for path, text in zip(paths, texts, strict=plan.paths is not None):
+        tokens[path] += text.size_bytes * TOKENS_OF_A_BYTE
+    shown = shown_share(amounts_of(config), list(map(int, tokens)))
+    return survey.Texts(*(sum(text[part] for text in texts) for part in (0, 1))), shown
 
 
 def require_room(config: DatasetConfig, work: Path, needed: Moments, *, stated_by: str) -> None:

@@ -55,7 +55,7 @@ with lazily:
 
 
 FORMATS = "webdataset, numpy, megatron, nanoset, olmo, parquet_documents, parquet_contexts, parquet_text"
-Reader = Literal["llm.c", "megatron", "nanotron", "olmo-core", "trainer"]
+Reader = Literal["llm.c", "megatron", "nanochat", "nanotron", "olmo-core", "trainer"]
 TextField = Annotated[str | None, typer.Option(help="The key of the text; default: detected.")]
 Exports = Annotated[
     list[str] | None, typer.Option("--export", help=f"A format; repeat, or separate by commas: {FORMATS}.")

@@ -218,6 +218,7 @@ class ParquetTextConfig(FormatSection):
     files = "shuffled text in parquet, for nanochat, datasets"
 
     groups_per_file: Count = 64
+    held_out_groups: Count = 8
     rows_per_group: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 1024
 
     def rows(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ Exports = Mapping[str, Mapping[str, Any]]
 PRESETS: dict[str, Exports] = {
     "llm.c": {"numpy": {"layout": "llmc"}},
     "megatron": {"megatron": {}},
+    "nanochat": {"parquet_text": {}},
     "nanotron": {"nanoset": {}},
     "olmo-core": {"olmo": {}},
     "trainer": {"parquet_documents": {}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +36,11 @@ class Estimate:
     `duplicate_share` is that within the sample: a lower bound; so is `near_duplicate_share`, of documents.
     `hours` is on `cores` cores like this machine's.
     `peak_rss_bytes` of a worker, measured in the sample; `most_rss_bytes`: what a stage may take by its settings.
-    `shown_tokens`: those that a budget shows, repeats included. `reference_bytes`: the files of `dedup.against`, as
-    they are stored; `hours` counts them, too. `held_of_references`: as `held`, of these. `moved`, if the
-    work folder is in a bucket: (requests, bytes) between it and one machine that keeps its cache, and machines that run
-    one stage each; without references.
+    `shown_tokens`: those that a budget shows, repeats included; `documents`, too, those with tokens. `held_out`: by
+    format, the share that is not for training, unless it is 0. `reference_bytes`: the files of `dedup.against`, as they
+    are stored; `hours` counts them, too. `held_of_references`: as `held`, of these. `moved`, if the work folder is in a
+    bucket: (requests, bytes) between it and one machine that keeps its cache, and machines that run one stage each;
+    without references.
     """
 
     sampled_text_bytes: int
@@ -60,6 +61,8 @@ class Estimate:
     moved: Sequence[tuple[int, int]] = ()
     most_rss_bytes: int = 0
     near_duplicate_share: float | None = None
+    documents: int = 0
+    held_out: dict[str, float] = field(default_factory=dict)
 
 
 def keep_estimate(estimate: Estimate, config: DatasetConfig, files: Iterable[StoredFile], work: Path) -> None:

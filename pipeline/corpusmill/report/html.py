@@ -171,9 +171,10 @@ def _datasets(summary: BuildSummary, export: ExportSummary, where: str) -> Train
 
 def _nanochat(_summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:
     rows = [file.records or 0 for file in export.files]
-    groups = min(rows, default=0) // (export.group_rows or 1)
+    groups = -(-min(rows, default=0) // (export.group_rows or 1))
     text = f"export NANOCHAT_BASE_DIR=BASE\nln -s {where}/{export.format} BASE/base_data_climbmix"
-    note = f"{figures.counted(len(rows), 'file')}, the last held out."
+    held_out = f" with {rows[-1] / max(1, sum(rows)):.1%} of the documents" * (len(rows) > 1)
+    note = f"{figures.counted(len(rows), 'file')}, the last held out{held_out}."
     note += f" A rank without a row group in a split waits for ever: up to {grouped(max(1, groups))} ranks"
     note += " read everything." if len(rows) > 1 else ", and none with a single file: it leaves no training data."
     return TrainingFlags("nanochat, datasets", export.format, text, note)

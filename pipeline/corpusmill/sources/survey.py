@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import orjson
 
@@ -44,6 +44,13 @@ KEYS_SHOWN = 10
 
 Visit = Callable[[dict[str, Any] | list[str], str], None]
 """Sees each object of JSON lines, or the names of a parquet file's columns, and where that is."""
+
+
+class Texts(NamedTuple):
+    """An amount of text."""
+
+    size_bytes: int
+    documents: int
 
 
 @dataclass(frozen=True)
@@ -87,13 +94,17 @@ class Survey:
         """How many of the lines have an id under a key."""
         return sum(file.lines_with_id[field] for file in self.files)
 
-    def text_factors(self, field: str) -> dict[str, float]:
-        """By ending, about how many bytes of text under a key there are for each stored byte; 1 where none was read."""
+    def text_factors(self, field: str) -> dict[str, tuple[float, float]]:
+        """By ending, about how many (bytes of text under a key, lines with it) there are for each stored byte; (1, 0)
+        where none was read.
+        """
         factors = {}
         for ending in self.endings:
             files = [file for file in self.files if file.lines and ending_of(file.name) == ending]
             text_bytes = sum(file.text_bytes[field] / file.share for file in files)
-            factors[ending] = text_bytes / sum(file.size_bytes for file in files) if text_bytes else 1.0
+            lines = sum(file.lines_with_text[field] / file.share for file in files)
+            size_bytes = sum(file.size_bytes for file in files)
+            factors[ending] = (text_bytes / size_bytes, lines / size_bytes) if text_bytes else (1.0, 0.0)
         return factors
 
 
@@ -123,8 +134,8 @@ def survey_sources(
     return Survey(endings, sum(file.size_bytes for file in files), surveyed)
 
 
-def text_bytes_of(files: Iterable[SourceFile], field: str, endpoint_url: str | None = None) -> list[int]:
-    """About how many bytes of text each planned file or part holds, by the beginnings of a few files.
+def texts_of(files: Iterable[SourceFile], field: str, endpoint_url: str | None = None) -> list[Texts]:
+    """About how much text each planned file or part holds, by the beginnings of a few files.
 
     CorruptDataError for a file that cannot be read.
     """
@@ -135,7 +146,7 @@ def text_bytes_of(files: Iterable[SourceFile], field: str, endpoint_url: str | N
     whole = {file.location: file for file in files}
     stored = [StoredFile(file.shown, location, sizes[location], file.identity) for location, file in whole.items()]
     factors = survey_sources(stored, endpoint_url, fields=(field,), most_files=MOST_MEASURED).text_factors(field)
-    return [round(factors[ending_of(file.name)] * file.size_bytes) for file in files]
+    return [Texts(*(round(factor * file.size_bytes) for factor in factors[ending_of(file.name)])) for file in files]
 
 
 def choose_text_field(survey: Survey) -> str:

@@ -146,8 +146,12 @@ class Format(ABC):
     def refuse(self, _exports: ExportsConfig, _vocabulary_size: int) -> None:  # noqa: B027 (most refuse none)
         """Raise ConfigError for a vocabulary that the format's readers would misread."""
 
-    def doubt(self, _exports: ExportsConfig, _tokens: int) -> str:
-        """What will not be as asked in a dataset of about so many tokens; "" if nothing."""
+    def held_out(self, _exports: ExportsConfig, _documents: int, _tokens: int) -> float:
+        """The share of its positions that is held out of a dataset of about so many documents and tokens."""
+        return 0.0
+
+    def doubt(self, _exports: ExportsConfig, _documents: int, _tokens: int) -> str:
+        """What will not be as asked in a dataset of about so many documents and tokens; "" if nothing."""
         return ""
 
     def shared_bytes(self, _exports: ExportsConfig) -> int | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig, ExportsConfig
+    from corpusmill.config.exports import NumpyConfig
     from corpusmill.engine.build import Build
     from corpusmill.export.formats.base import WrittenContent
     from corpusmill.tokens.stages.tokenize import Vocabulary
@@ -75,17 +76,15 @@ class NumpyShards(Format):
         assert exports.numpy is not None
         numpy_shards.refuse_width(exports.numpy.layout, vocabulary_size)
 
-    def doubt(self, exports: ExportsConfig, tokens: int) -> str:
+    def held_out(self, exports: ExportsConfig, _documents: int, tokens: int) -> float:
+        assert exports.numpy is not None
+        bounds, held = _split(exports.numpy, tokens)
+        return bounds[held] / max(1, tokens)
+
+    def doubt(self, exports: ExportsConfig, _documents: int, tokens: int) -> str:
         wanted = exports.numpy
         assert wanted is not None
-        held_out, splits = wanted.held_out(), wanted.split_names()
-        if wanted.layout == "bin":
-            _, bounds = numpy_shards.raw_bounds(tokens, wanted.test_share, splits)
-            held = len(bounds) - 2
-        else:
-            bounds = numpy_shards.shard_bounds(tokens, wanted.tokens_per_shard, merge_rest=wanted.merge_rest)
-            held = numpy_shards.held_out_shards(len(bounds) - 1, held_out)
-        return numpy_shards.split_doubt(bounds, held, held_out, splits[0])
+        return numpy_shards.split_doubt(*_split(wanted, tokens), wanted.held_out(), wanted.split_names()[0])
 
     def stated(self, exports: ExportsConfig, _framing: dict[str, Any]) -> dict[str, Any]:
         assert exports.numpy is not None
@@ -126,6 +125,15 @@ class NumpyShards(Format):
         tokens = numpy_shards.open_shard(path, dtype)
         for record in wanted:
             yield tokens[record.first : record.last]
+
+
+def _split(wanted: NumpyConfig, tokens: int) -> tuple[list[int], int]:
+    """(where the files of so many tokens begin, and their end; how many of them, the first, are held out)."""
+    if wanted.layout == "bin":
+        _, bounds = numpy_shards.raw_bounds(tokens, wanted.test_share, wanted.split_names())
+        return bounds, len(bounds) - 2
+    bounds = numpy_shards.shard_bounds(tokens, wanted.tokens_per_shard, merge_rest=wanted.merge_rest)
+    return bounds, numpy_shards.held_out_shards(len(bounds) - 1, wanted.held_out())
 
 
 def _beginnings(cells: Cells, output: Output) -> Any:

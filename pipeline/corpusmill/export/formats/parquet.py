@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig, ExportsConfig
+    from corpusmill.config.exports import ParquetTextConfig
     from corpusmill.engine.build import Build
     from corpusmill.export.formats.base import WrittenContent
     from corpusmill.tokens.stages.tokenize import Vocabulary
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 ID_BYTES = 4
 ROWS_READ = 1024
 TEXT_BYTES = 2048  # about what a document has
+MOST_HELD_OUT = 0.1  # of the documents, without a warning
 
 
 class ParquetFormat(Format):
@@ -146,8 +148,9 @@ class ParquetContexts(ParquetFormat):
 class ParquetText(ParquetFormat):
     """See export/parquet.py. nanochat validates with the last file, and deals row groups out to ranks.
 
-    So every file has whole row groups, about as many as the others; the rows that fill no group end the last training
-    file. Of a dataset with fewer rows than two groups each of two files has a short one.
+    So the last file has `held_out_groups` whole row groups, at most half of all, and the training files share the
+    others evenly; the rows that fill no group end the last training file. Of a dataset with fewer rows than two groups
+    each of two files has a short one.
     """
 
     name = "parquet_text"
@@ -157,15 +160,26 @@ class ParquetText(ParquetFormat):
     def plan(self, build: Build, total: int) -> tuple[list[str], list[int]]:
         wanted = build.config.exports.parquet_text
         assert wanted is not None
-        groups, rest = divmod(total, wanted.rows_per_group)
-        files = min(total, max(2, -(-groups // wanted.groups_per_file)))
-        bounds = [number * groups // files * wanted.rows_per_group for number in range(files)]
-        if groups < 2:
-            bounds = [0, -(-total // 2)][:files]
-        elif rest:
-            bounds[-1] += rest
-        splits = ["train"] * max(1, files - 1) + ["validation"]
-        return [f"{splits[number]}-{number:05d}" for number in range(files)], [*bounds, total]
+        bounds = _text_bounds(wanted, total)
+        splits = ["train"] * max(1, len(bounds) - 2) + ["validation"]
+        return [f"{splits[number]}-{number:05d}" for number in range(len(bounds) - 1)], bounds
+
+    def held_out(self, exports: ExportsConfig, documents: int, _tokens: int) -> float:
+        assert exports.parquet_text is not None
+        bounds = _text_bounds(exports.parquet_text, documents)
+        return (documents - bounds[-2]) / documents if len(bounds) > 2 else 0.0
+
+    def doubt(self, exports: ExportsConfig, documents: int, tokens: int) -> str:
+        wanted, share = exports.parquet_text, self.held_out(exports, documents, tokens)
+        assert wanted is not None
+        if share <= MOST_HELD_OUT:
+            return ""
+        rows = max(1, int(documents * MOST_HELD_OUT / wanted.held_out_groups))
+        return (
+            f"exports.parquet_text: about {documents:,} documents are {documents // wanted.rows_per_group:,} row groups"
+            f", so validation gets {100 * share:.3g} % of them: set rows_per_group to {rows:,} or less, or"
+            " held_out_groups"
+        )
 
     def output_bytes(self, exports: ExportsConfig, _token_bytes: int) -> int:
         assert exports.parquet_text is not None
@@ -190,6 +204,17 @@ class ParquetText(ParquetFormat):
     def blocks(self, path: Path, _about: Readable) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
         for text, lengths in self.rows(path):
             yield text, lengths.astype(np.uint64)
+
+
+def _text_bounds(wanted: ParquetTextConfig, total: int) -> list[int]:
+    """Where the files of so many texts begin, and their end; the last file is held out."""
+    groups, rows = total // wanted.rows_per_group, wanted.rows_per_group
+    if groups < 2:
+        return [*range(0, total, max(1, -(-total // 2))), total]
+    training = groups - min(wanted.held_out_groups, groups // 2)
+    files = -(-training // wanted.groups_per_file)
+    begins = [number * training // files * rows for number in range(files)]
+    return [*begins, training * rows + total % rows, total]
 
 
 def _contexts(cells: Cells, output: Output) -> Iterator[parquet.Rows]:
