@@ -1,4 +1,4 @@
-"""Claims, as shares of the originals' CPU seconds: tokshuf 0.12, bsade 0.045, terashuf 0.5, datatrove's writer 0.05.
+"""Corpusmill's share of the originals' CPU seconds, for the same job; `wanted_share` is a goal, met or not.
 
 The original and ours run in turns on the same files, whole commands, processes and imports counted (cgroup v1
 cpuacct), two workers each; shares are medians over the rounds. A peer is measured if its path is given:

@@ -280,7 +280,11 @@ def test_run_task_with_workers_that_is_killed_at_its_last_shard_leaves_no_proces
     task = ("run-task", str(plan), "index.read", "1/1", "--workers", "2")
     program = start(*task)
     until = time.monotonic() + 60
-    while not (at_the_last.exists() and len(list(tmp_path.glob("work/tiny/filter/*/receipt.json"))) == len(texts) - 1):
+    while not (
+        at_the_last.exists()
+        and at_the_last.read_text()
+        and len(list(tmp_path.glob("work/tiny/filter/*/receipt.json"))) == len(texts) - 1
+    ):
         assert program.poll() is None
         assert time.monotonic() < until
         os.sched_yield()

@@ -72,7 +72,7 @@ ROWS = (
     ),
     Row(
         "llm.c's train_llama3.py",
-        "{numpy: {layout: llama3, test_shards: 1, number_digits: 6, file_name: 'fineweb_{split}_{number}.bin'}}",
+        "{numpy: {layout: llama3, test_shards: 1, file_name: 'fineweb_{split}_{number}.bin'}}",
         128_256,
         "ids of 4 bytes",
     ),
