@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -193,6 +194,28 @@ def test_parquet_texts_are_read_back_whatever_the_batches(tmp_path_factory, text
     with contextlib.suppress(VerificationError):
         parquet_reading.verify_texts(path, rows_per_group=group)
         assert pq.read_table(path).to_pylist() == [{"text": text} for text in texts]
+
+
+def test_pages_of_long_texts_hold_few_because_one_of_2_gib_cannot_be_written(tmp_path):
+    texts, size, path = 256, 1 << 17, tmp_path / "a.parquet"
+    batch = (np.full(texts * size, 97, np.uint8), np.arange(1, texts + 1, dtype=np.uint64) * np.uint64(size))
+    parquet.write_texts(path, [batch], rows_per_group=texts)
+    written = path.read_bytes()
+    begins = [found.start() for found in re.finditer(re.escape(zstandard.FRAME_HEADER), written)]
+    pages = [zstandard.get_frame_parameters(written[begin:]).content_size for begin in begins]
+    assert sum(pages) >= texts * (size + 4)
+    assert max(pages) < (1 << 20) + 16 * (size + 4)
+
+
+@pytest.mark.slow
+def test_texts_of_a_row_group_of_more_than_2_gib_are_read():
+    size = 1 << 30
+    long = pa.StringArray.from_buffers(
+        1, pa.py_buffer(np.array([0, size], np.int32)), pa.py_buffer(np.zeros(size, "u1"))
+    )
+    values, lengths = parquet_reading.values_of(pa.chunked_array([long, long, pa.array(["a", "", "bc"])]))
+    assert lengths.tolist() == [size, size, 1, 0, 2]
+    assert values[2 * size :].tobytes() == b"abc"
 
 
 def test_parquet_text_that_is_no_utf8_is_not_written(tmp_path):

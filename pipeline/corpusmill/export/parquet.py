@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 ONE_A_PIECE = {"seq_lengths", "seq_start_id"}
 TEXT = pa.schema([pa.field("text", pa.large_string())])
+TEXTS_A_PAGE = 16  # or more, up to 1 MiB: a page of 2 GiB cannot be written
 BYTES = {"attention_mask": pa.int8(), "loss_mask": pa.int8()}
 
 
@@ -193,7 +194,8 @@ def write_texts(
             ) from error
         return pa.Table.from_arrays([column], schema=TEXT)
 
-    _write(path, rows(), rows_per_group, TEXT, table, compression="zstd", compression_level=3)
+    options = {"compression": "zstd", "compression_level": 3, "write_batch_size": TEXTS_A_PAGE}
+    _write(path, rows(), rows_per_group, TEXT, table, **options)
     return counts
 
 
@@ -203,7 +205,7 @@ def _write(
     rows_per_group: int,
     schema: pa.Schema,
     table: Callable[[Rows], pa.Table],
-    **compression: Any,
+    **options: Any,
 ) -> None:
     with whole_file(path) as file, ExitStack() as opened:
         writer = None
@@ -217,7 +219,7 @@ def _write(
                         write_statistics=False,
                         write_page_checksum=True,
                         store_schema=False,
-                        **({"compression": "none"} | compression),
+                        **({"compression": "none"} | options),
                     )
                 )
             writer.write_table(table(rows), row_group_size=rows_per_group)

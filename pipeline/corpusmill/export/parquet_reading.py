@@ -38,7 +38,7 @@ class ParquetRows:
         group = int(np.searchsorted(self.ends, number, side="right"))
         if self._last[0] != group:
             table = _read_group(self.path, self.file, group, [self.column])
-            values, lengths = values_of(table.column(0).combine_chunks())
+            values, lengths = values_of(table.column(0))
             self._last = (group, (values, np.append(0, np.cumsum(lengths))))
         values, bounds = self._last[1]
         place = number - (self.ends[group - 1] if group else 0)
@@ -94,9 +94,13 @@ def _read_group(path: Path, file: pq.ParquetFile, group: int, columns: Sequence[
 
 
 def values_of(column: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """(values, how many of them each row has) of an array of lists, or of strings, whose values are bytes."""
-    if not pa.types.is_list(column.type):
-        column = column.cast(pa.large_binary())
+    """(values, how many of them each row has) of an array of lists, or of strings, whose values are bytes. A chunked
+    array may have strings of more than 2 GiB.
+    """
+    of_text = not pa.types.is_list(column.type)
+    column = column.cast(pa.large_binary()) if of_text else column
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if of_text:
         _, offsets, data = column.buffers()
         bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
         return np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]], np.diff(bounds)
@@ -114,7 +118,7 @@ def verify_documents(
     """
     documents = tokens = 0
     for group, table in _checked_groups(path, vocabulary_size, columns, rows_per_group):
-        ids, lengths = values_of(table.column("input_ids").combine_chunks())
+        ids, lengths = values_of(table.column("input_ids"))
         least = framing.special_tokens + (framing.empty_documents == "skip")
         _require_lengths(path, group, lengths, least, None)
         ends = np.cumsum(lengths)
@@ -132,7 +136,7 @@ def verify_texts(path: Path, *, rows_per_group: int) -> dict[str, int]:
     """
     records = size = 0
     for _, table in _groups_of(path, open_file(path, "text"), TEXT_READ, rows_per_group):
-        values, lengths = values_of(table.column(0).combine_chunks())
+        values, lengths = values_of(table.column(0))
         records, size = records + len(lengths), size + len(values)
     return {"records": records, "bytes": size}
 
@@ -153,7 +157,7 @@ def verify_contexts(
     """
     records = tokens = 0
     for group, table in _checked_groups(path, vocabulary_size, columns, rows_per_group):
-        ids, lengths = values_of(table.column("input_ids").combine_chunks())
+        ids, lengths = values_of(table.column("input_ids"))
         _require_lengths(path, group, lengths, 1, context_tokens)
         _require_columns(path, group, table, _stated_rows(table, ids, lengths, loss_mask), loss_mask)
         records, tokens = records + len(lengths), tokens + len(ids)
@@ -165,7 +169,7 @@ def _checked_groups(
 ) -> Iterator[tuple[int, pa.Table]]:
     """The number and the table of each row group, of the right columns and size, its ids in the vocabulary."""
     for group, table in _groups_of(path, open_file(path), schema_of(columns), rows_per_group):
-        scan_ids(path, values_of(table.column("input_ids").combine_chunks())[0], vocabulary_size)
+        scan_ids(path, values_of(table.column("input_ids"))[0], vocabulary_size)
         yield group, table
 
 
@@ -235,7 +239,7 @@ def _stated_rows(table: pa.Table, ids: NDArray[Any], lengths: NDArray[np.int64],
     stating = next((name for name in states if name in table.column_names), None)
     if stating is None:
         return Rows.documents(ids, lengths)
-    values, counts = values_of(table.column(stating).combine_chunks())
+    values, counts = values_of(table.column(stating))
     if stating == "seq_lengths":
         return Rows(ids, lengths, values.astype(np.int64), counts)
     starts = np.cumsum(lengths) - lengths
