@@ -4,7 +4,7 @@
 
 The first argument names the image's packages, `name==version` a line: Airflow's constraints, or the list that the
 product publishes. The second is the image's Python. What Corpusmill needs and the file does not name is pinned to
-the newest version that fits. Exit code 1, with uv's words, if nothing fits.
+the newest version that fits. Exit code 1, with uv's words if nothing fits.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ def requirements(constraints: str, python: str) -> str:
     """The file's text: Corpusmill, and a line for each package that the image lacks; SystemExit if there is none."""
     image = {canonical(found[1]): found[2] for found in map(PINNED.match, constraints.splitlines()) if found}
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    uv = UV if UV.exists() else shutil.which("uv")
+    if uv is None:
+        sys.exit("there is no uv: run `make setup`")
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as fixed:
         fixed.writelines(f"{name}=={version}\n" for name, version in image.items())
         fixed.flush()
-        uv = UV if UV.exists() else shutil.which("uv")
         command = [str(uv), "pip", "compile", *OPTIONS, "--python-version", python, "--constraint", fixed.name, "-"]
         done = subprocess.run(command, input="\n".join(needed), capture_output=True, text=True, check=False)
     if done.returncode:

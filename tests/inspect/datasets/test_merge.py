@@ -357,9 +357,10 @@ def test_merge_dataset_json_of_another_program_states_nothing_and_a_damaged_one_
     for number, text in enumerate(("[1]", '{"files": {"a": 1}}', '{"name": "x"}')):
         (tmp_path / "web/dataset.json").write_text(text)
         assert merge_exports([folder], tmp_path / f"merged{number}")["documents"] == 2
-    (tmp_path / "web/dataset.json").write_text('{"vocab')
-    with raises("dataset.description_changed"):
-        merge_exports([folder], tmp_path / "merged")
+    for text in ('{"vocab', "[" * 100_000):
+        (tmp_path / "web/dataset.json").write_text(text)
+        with raises("dataset.description_changed"):
+            merge_exports([folder], tmp_path / "merged")
 
 
 def test_merge_command_says_what_it_merged(tmp_path) -> None:

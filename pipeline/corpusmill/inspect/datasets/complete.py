@@ -116,7 +116,7 @@ def _is_ours(path: Path) -> bool:
     """Whether a dataset.json is that of a dataset, perhaps damaged; another program's is JSON of another form."""
     try:
         content = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     return isinstance(content, dict) and {"vocabulary", "formats", "files"} <= content.keys()
 
