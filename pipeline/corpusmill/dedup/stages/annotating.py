@@ -7,7 +7,7 @@ All are lists, possibly empty. Positions are bytes of the written text as UTF-8.
     decontamination.annotate_key  {benchmark, item, part, begin, end, share} of each hit; begin = end where dedup
                                   removed the whole passage
     near_duplicates.annotate_key  {id, file, line, similarity} of the earlier document that it is a near-duplicate of;
-                                  with `against` its reference, null for the dataset itself, too
+                                  with `against` its reference, too, a number as in those of ranges
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def near_of(inputs: Inputs, settings: Settings) -> Hits:
 
 
 def _about_kept(row: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    of_reference = {"reference": row.get("kept_reference")} if settings.near_references else {}
+    of_reference = {"reference": row.get("kept_reference", 0)} if settings.near_references else {}
     kept = {name: row[f"kept_{name}"] for name in ("id", "file", "line")}
     return {**of_reference, **kept, "similarity": row["similarity"]}
 
@@ -187,8 +187,14 @@ def hits_column() -> Any:
 
 def near_column(*, references: bool) -> Any:
     """The type of what is nearly duplicated in parquet."""
-    words = [pa.field(name, pa.string()) for name in ("reference", "id", "file")][not references :]
-    return pa.list_(pa.struct([*words, pa.field("line", pa.int64()), pa.field("similarity", pa.float64())]))
+    kinds = {
+        "reference": pa.int64(),
+        "id": pa.string(),
+        "file": pa.string(),
+        "line": pa.int64(),
+        "similarity": pa.float64(),
+    }
+    return pa.list_(pa.struct([pa.field(name, kind) for name, kind in kinds.items()][not references :]))
 
 
 def expected_annotations(inputs: Inputs, settings: Settings, text: TextShard) -> ContentSum:

@@ -93,6 +93,11 @@ def of_unit(build: Build, unit: str) -> tuple[ReferenceConfig, Reference, list[S
     )
 
 
+def number_of(build: Build, unit: str) -> int:
+    """n for a shard of the n-th entry of `dedup.against`."""
+    return 1 + [reference.key for reference in build.plan.references or ()].index(unit.partition(_MARK)[0])
+
+
 def file_of_reference(build: Build, unit: str, source: str) -> FilePlace:
     """(name of the file, lines before the part) of a source of a reference's shard, which may be a part of a file."""
     _, reference, files = of_unit(build, unit)

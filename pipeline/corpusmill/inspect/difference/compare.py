@@ -172,7 +172,7 @@ def left_out_lines(difference: Plain) -> list[str]:
         )
         for row in side["shown"]:
             kept = f"{row['kept_file']} line {row['kept_line']:,}"
-            of = f"{row['kept_reference']}: {kept}" if "kept_reference" in row else kept
+            of = f"reference {row['kept_reference']}: {kept}" if "kept_reference" in row else kept
             lines.append(inline(f"  {row['file']} line {row['line']:,}: {row['similarity']:.1%} similar to {of}"))
         lines += [f"  and {more:,} more"] if (more := side["alone"] - len(side["shown"])) else []
     return lines

@@ -193,13 +193,14 @@ def _near_duplicates(build: Build, shard: Shard, wanted: Callable[[dict[str, Any
     if build.config.near_duplicates is None or build.config.near_duplicates.action != "remove":
         return []
     path = build.folder("near_duplicates", shard.name) / PAIRS
+    references = ["", *(reference.path for reference in build.plan.references or ())]
     with path.open("rb") as rows:
         return [
             NearDuplicateLine(
                 *(row["file"], row["line"], row["id"], row["similarity"]),
                 kept=(row["kept_file"], row["kept_line"], row["kept_id"]),
                 pairs=path,
-                reference=row.get("kept_reference", ""),
+                reference=references[row.get("kept_reference", 0)],
             )
             for row in filter(wanted, map(orjson.loads, rows))
         ]

@@ -5,7 +5,8 @@ Because they take no part in deduplication, the copy that dedup keeps is never d
 `annotate` and `report` leave the text unchanged; with `annotate`, writeback names the kept one in each document.
 
     pairs.jsonl     a line for each document that is left out (or would be), in order of documents: id, file, line,
-                    kept_id, kept_file, kept_line, similarity, stands_for; kept_reference if it is of `dedup.against`
+                    kept_id, kept_file, kept_line, similarity, stands_for; if the n-th entry of `dedup.against` holds
+                    the kept one, kept_reference: n
     left_out        u64 each: the ordinal of each line's document
 """
 

@@ -10,7 +10,14 @@ from unicodedata import unidata_version
 from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.anchor import require_readable
-from corpusmill.dedup.stages.reference import file_of_reference, is_reference, of_unit, place_of, sources_of
+from corpusmill.dedup.stages.reference import (
+    file_of_reference,
+    is_reference,
+    number_of,
+    of_unit,
+    place_of,
+    sources_of,
+)
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
 from corpusmill.engine.work import Identity, Input, Inputs, Resources, Work
@@ -232,12 +239,12 @@ PROPOSE = Stage(
 
 
 class SetsSettings(PlacedSettings, frozen=True, kw_only=True):
-    """What a run of words is, the shard's place among those that are compared, and which reference it is of."""
+    """What a run of words is, the shard's place among those that are compared, and n of the n-th reference."""
 
     words: int
     unicode: str
     shard: int
-    reference: str | UnsetType = UNSET
+    reference: int | UnsetType = UNSET
 
 
 def _identity_sets(build: Build, shard: str) -> SetsSettings:
@@ -246,7 +253,7 @@ def _identity_sets(build: Build, shard: str) -> SetsSettings:
         unicode=unidata_version,
         shard=place_among(build, shard),
         lines_before=files_of(build, shard)[1] or UNSET,
-        reference=of_unit(build, shard)[1].path if is_reference(shard) else UNSET,
+        reference=number_of(build, shard) if is_reference(shard) else UNSET,
     )
 
 
