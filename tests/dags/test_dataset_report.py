@@ -28,6 +28,7 @@ from tests.dags.seeded import (
     add_xcom,
     execute,
     remove_tasks,
+    seed_dags,
     seed_run,
     set_handed_on,
     set_state_of_plan,
@@ -144,6 +145,16 @@ def test_memory_pool_that_airflow_lacks_is_named_before_any_run_needs_it(
     for pool, named in (("default_pool", False), ("ram_of_nobody", True)):
         monkeypatch.setenv("CORPUSMILL_MEMORY_POOL", pool)
         assert (f"Airflow has no pool {pool}" in said(ask("datasets"))) is named
+
+
+@pytest.mark.parametrize(("dag_id", "named"), [("dataset__poolless", True), ("of_others", False)])
+def test_pool_that_a_waiting_task_of_another_program_lacks_is_not_ours_to_name(
+    ask: Ask, built: Path, dag_id: str, named: bool
+) -> None:
+    seed_dags(dag_id)
+    run = seed_run(built, f"poolless-{dag_id}", dag_id=dag_id, until="tokenize", state="running")
+    add_task(run, task_row("tokenize", 7, None, "scheduled", None, None) | {"pool": f"pool_of_{dag_id}"}, dag_id)
+    assert (f"Airflow has no pool pool_of_{dag_id}" in said(ask("datasets"))) is named
 
 
 @pytest.mark.parametrize(("file", "named"), [("mended.yaml", True), ("unmended.yaml", False), ("mended_yaml", False)])

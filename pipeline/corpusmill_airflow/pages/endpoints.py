@@ -84,7 +84,7 @@ def datasets_page(request: Request, user: GetUserDep, session: SessionDep) -> HT
         "datasets.html",
         base=_base(request),
         datasets=datasets_of(session, readable),
-        missing_pools=records.missing_pools(session, TaskInstance.dag_id.in_(readable)),
+        missing_pools=records.missing_pools(session, TaskInstance.dag_id.in_(filter(records.builds, readable))),
         now=datetime.now(UTC),
     )
 

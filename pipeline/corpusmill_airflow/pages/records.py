@@ -25,6 +25,7 @@ from corpusmill.storage.mirrored import path_of
 
 PLAN, REPORT = "plan", "report"
 REPROCESS = "reprocess_shard"
+BUILDING = ("build_dataset", REPROCESS, "forget_documents")  # DAGs that build any dataset
 COMPARE = "compare_versions"
 WHY, UNCHANGED, ESTIMATE = "why", "unchanged", "estimate"  # XComs (running.py)
 OF_A_DATASET = "dataset__"  # DAGs that a dataset's configuration file makes
@@ -273,6 +274,11 @@ def dags_readable_by(session: Session, user: BaseUser) -> set[str]:
     manager = get_auth_manager()
     ids = manager.get_authorized_dag_ids(user=user, session=session)
     return {dag_id for dag_id in ids if may(user, dag_id, "GET", DagAccessEntity.XCOM)}
+
+
+def builds(dag_id: str) -> bool:
+    """Whether the DAG is of a build: an Airflow has other programs', too."""
+    return dag_id.startswith(OF_A_DATASET) or dag_id in BUILDING
 
 
 def may(user: BaseUser, dag_id: str, method: Any, entity: DagAccessEntity) -> bool:
