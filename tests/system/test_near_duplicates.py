@@ -360,6 +360,10 @@ def test_difference_of_two_datasets_names_the_near_duplicates_that_came_back_or_
             assert f"{row['file']} line {row['line']}: {row['similarity']:.1%} similar to {row['kept_file']}" in shown
     assert all(side["alone"] for side in difference["near_duplicates"])
     write_sources(tmp_path, rows)
+    build(near(tmp_path, "report"))
+    listing = render_difference(compare_versions(versions[0], str(latest.resolve())))
+    assert f"near-duplicates that new lists: {len(expected[0])}, 0 of them not in the other" in listing
+    assert "left out" not in listing
     build(settings(tmp_path, dedup=DEDUP))
     without = compare_versions(versions[0], str(latest.resolve()))
     assert [side["documents"] for side in without["near_duplicates"]] == [len(expected[0]), 0]

@@ -19,6 +19,7 @@ from corpusmill.inspect.datasets.dataset import Dataset, open_dataset
 from corpusmill.inspect.datasets.peek import peek_record
 from corpusmill.inspect.lineage import locate, verify_records
 from corpusmill.inspect.verify import render, verify_build
+from tests.raising import raises
 from tests.system.corpus import configuration, make_documents, write_corpus
 from tests.tokens.vocabularies import shared
 
@@ -61,6 +62,12 @@ def test_rows_are_the_deduplicated_texts_of_megatrons_documents_in_their_order(r
     assert not verify_build(built).findings, render(verify_build(built))
     first = dataset.folder / "parquet_text" / "train-00000.parquet"
     assert peek_record(first, 0, 10**6).text == texts[0]
+    assert rows[1:].text(0) == texts[1]
+    for of_ids in (rows.torch, rows[1:].torch_stream):
+        with raises("dataset.text_has_no_ids"):
+            of_ids()
+    with raises("dataset.windows_of_contexts", "contexts or rows"):
+        rows.windows(8)
 
 
 def nanochat_rows(folder: Path, split: str, rank: int, world: int) -> Iterator[str]:

@@ -94,12 +94,25 @@ class Records(Sequence[NDArray[Any]]):
         return content.decode("utf-8", "backslashreplace")
 
     def torch(self) -> MapStyle:
-        """A torch Dataset of int64 tensors, one a record, for samplers that choose numbers."""
+        """A torch Dataset of int64 tensors, one a record, for samplers that choose numbers. ConfigError for text."""
+        self._refuse_text()
         return for_torch.MapStyle(self)
 
     def torch_stream(self) -> Streamed:
-        """A torch IterableDataset of int64 tensors, in order; each record goes to one rank and one worker."""
+        """A torch IterableDataset of int64 tensors, in order; each record goes to one rank and one worker. ConfigError
+        for text.
+        """
+        self._refuse_text()
         return for_torch.Streamed(self)
+
+    def _refuse_text(self) -> None:
+        if self.of_text:
+            raise ConfigError(
+                "dataset.text_has_no_ids: records of text are UTF-8, which a model would take for token ids",
+                where=self._dataset.folder,
+                expected="an export of ids",
+                next_step="read it by .text(number), or load_dataset of datasets",
+            )
 
 
 class Export(Records):
@@ -156,7 +169,7 @@ class Export(Records):
         tokens = self._file(file).tokens
         if tokens is None:
             raise ConfigError(
-                "dataset.windows_of_contexts: windows cannot be cut from contexts, which are not one stream",
+                "dataset.windows_of_contexts: windows are cut from a stream of tokens, not from contexts or rows",
                 where=self._files[file]["name"],
                 expected="megatron, nanoset, olmo or numpy",
             )

@@ -38,7 +38,7 @@ def compare_versions(
 
     `documents` and each of `sources`: outcome (`all` and matching.OUTCOMES) -> measure -> [old, new]; None where that
     is unknown, as `settings` and `versions` are without a work folder. `told_by`: WORK, DELIVERED or "".
-    `near_duplicates`: what each version left out (documents.LeftOut), None if neither lists any.
+    `near_duplicates`: those that each version lists (documents.LeftOut), None if neither does.
     """
     sides = [open_version(where, config, url) for where, url in zip((old, new), endpoint_urls, strict=True)]
     files = [{file["name"]: file["sha256"] for file in version.description["files"]} for version in sides]
@@ -164,11 +164,11 @@ def render_difference(difference: Plain) -> str:
 
 
 def left_out_lines(difference: Plain) -> list[str]:
-    """How many near-duplicates each version left out, and the first of those that one of them alone left out."""
+    """How many near-duplicates each version lists, and the first of those that one of them alone lists."""
     lines = []
     for name, side in zip(("old", "new"), difference["near_duplicates"] or (), strict=False):
         lines.append(
-            f"near-duplicates left out of {name}: {side['documents']:,}, {side['alone']:,} of them of it alone"
+            f"near-duplicates that {name} lists: {side['documents']:,}, {side['alone']:,} of them not in the other"
         )
         for row in side["shown"]:
             kept = f"{row['kept_file']} line {row['kept_line']:,}"

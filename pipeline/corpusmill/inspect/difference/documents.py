@@ -164,8 +164,8 @@ def rows_of_documents(version: Version, fields: tuple[str, str], sources: Number
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The near-duplicates that a version left out, and the first SHOWN_PAIRS lines of pairs.jsonl of documents that the
-    other version did not leave out.
+    """The near-duplicates that a version lists, and the first SHOWN_PAIRS lines of pairs.jsonl of documents that the
+    other version does not list. They are in the dataset unless its action is remove.
     """
 
     documents: int
@@ -177,7 +177,7 @@ SHOWN_PAIRS = 20
 
 
 def compare_left_out(old: Version, new: Version) -> tuple[LeftOut, LeftOut] | None:
-    """Compare what two versions left out as near-duplicates, a document by its file and id, by its line without an id;
+    """Compare the near-duplicates that two versions list, a document by its file and id, by its line without an id;
     None if neither lists any. Price: both files are read twice, 8 bytes of memory for each of their lines.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -195,7 +195,7 @@ def compare_left_out(old: Version, new: Version) -> tuple[LeftOut, LeftOut] | No
 
 
 def _pairs_file(version: Version, folder: Path) -> Path | None:
-    """The path of a version's pairs.jsonl on this machine, if it removed near-duplicates."""
+    """The path of a version's pairs.jsonl on this machine, if it lists near-duplicates."""
     folder.mkdir()
     listed = {file["name"]: file["sha256"] for file in version.description["files"]}
     return _on_this_machine(version, PAIRS_OF_ALL, listed[PAIRS_OF_ALL], folder) if PAIRS_OF_ALL in listed else None
