@@ -22,8 +22,8 @@ def build_datasets(folder: Path) -> None:
     AutoModel's. in_order/: see write_in_order.
 
     outputs/olmo/latest: OLMo-core's and llm.c's, of two-byte ids with BOS. outputs/ordered/latest:
-    in_order/source.jsonl.zst as a whole build in source order. mixture/<split>/: what corpusmill mix writes for
-    outputs/all and outputs/few, a dataset of two Megatron parts.
+    in_order/source.jsonl.zst as a whole build in source order, of 600 ids. mixture/<split>/: what corpusmill mix
+    writes for outputs/all and outputs/few, a dataset of two Megatron parts.
     """
     sys.path.insert(0, str(ROOT))
     from corpusmill.builds.local import build_dataset
@@ -62,7 +62,14 @@ def build_datasets(folder: Path) -> None:
         dedup={"mode": "none"},
         tokenizer={"name": tokenizer, "file": tokenizer},
         shuffle={"order": "source"},
-        exports={"nanoset": {}},
+        exports={
+            "nanoset": {},
+            "parquet_documents": {},
+            "parquet_contexts": {
+                "context_tokens": 128,
+                "columns": ["input_ids", "labels", "position_ids", "seq_lengths"],
+            },
+        },
     )
     build_dataset(check_config(ordered, where="consumers"), workers=1)
     olmo = configuration(
