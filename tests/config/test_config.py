@@ -110,6 +110,11 @@ def test_config_sizes_with_units_are_bytes() -> None:
         ),
         ("{paths: [data]}", "{paths: []}", ["config.wrong_value", "source.paths"]),
         ("exports: {megatron: }", "exports: {}", ["config.no_export"]),
+        (
+            "exports: {megatron: }",
+            "exports: {parquet_contexts: }\npacking: {tail: always_pad}",
+            ["config.always_pad_of_rows", "set tail: pad"],
+        ),
         ("[{path: out}]", "[{path: out}, {path: out}]", ["config.destination_twice"]),
         ("name: tiny", "name: tiny\nname: tiny2", ["config.key_twice", "lines 2 and 3"]),
         ("{seed: 1}", "{seed: [1}", ["config.not_yaml"]),

@@ -6,6 +6,7 @@ A format joins by a line in EXPORTS, with each of its layouts.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from corpusmill.builds.local import build_dataset
@@ -152,6 +155,26 @@ def test_damaged_file_is_named_by_verify_and_refused_by_opening(versions) -> Non
                 assert records == right, (path, kind)  # a file that no reading of records needs
             assert [len(ids) for ids in records] == [len(ids) for ids in right], (path, kind)
     assert versions.opened() == right
+
+
+def test_pieces_of_two_contexts_that_were_swapped_are_found(versions) -> None:
+    """Both rows are as long, so that each still adds up to its row."""
+    if versions.format != "parquet_contexts":
+        pytest.skip("has no pieces")
+    path = versions.files()[0]
+    table = pq.read_table(path)
+    rows = table.column("seq_lengths").to_pylist()
+    first, second = next(
+        pair for pair in itertools.combinations(range(len(rows)), 2)
+        if rows[pair[0]] != rows[pair[1]] and sum(rows[pair[0]]) == sum(rows[pair[1]])
+    )  # fmt: skip
+    rows[first], rows[second] = rows[second], rows[first]
+    place = table.column_names.index("seq_lengths")
+    swapped = table.set_column(place, table.schema.field(place), pa.array(rows, table.schema.field(place).type))
+    sink = pa.BufferOutputStream()
+    pq.write_table(swapped, sink, row_group_size=10, use_dictionary=False, compression="none")
+    with damaged(path, sink.getvalue().to_pybytes()):
+        assert versions.named_by_verify() == {str(path)}
 
 
 def test_flipped_token_is_found_though_the_description_vouches_for_the_file(versions) -> None:
