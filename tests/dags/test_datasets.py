@@ -157,7 +157,7 @@ def test_dataset_after_others_is_scheduled_by_their_assets(parse: Callable[..., 
     ("text", "message"),
     [
         (DEMO.replace("minimum_bytes: 200", "minimum_bites: 200"), ["minimum_bites", "did you mean minimum_bytes"]),
-        (DEMO, ["the file does not have the dataset's name", "name: bad"]),
+        (DEMO, ["airflow.file_name", "name: bad"]),
         (named("bad", "\ndag: {schedule: sometimes}\n"), ["dag.schedule", "five cron fields"]),
         (named("bad", "\ndag: {catchup: true}\n"), ["needs schedule and start"]),
         (named("bad", "\ndag: {queues: {tokenise: big}}\n"), ["there is no such step", "tokenize"]),
