@@ -129,25 +129,6 @@ def test_spoilt_file_is_shown_as_an_import_error_and_its_neighbour_builds(live: 
     assert "no connection `nowhere`" in live.call("GET", "/api/v2/dags/dataset__unknown/details")["doc_md"]
 
 
-def test_missing_pool_is_said_on_the_pages_and_the_run_goes_on_once_it_is_there(live: Live, built: str) -> None:
-    pool = live.call("GET", "/api/v2/pools/ram_gib")
-    live.call("DELETE", "/api/v2/pools/ram_gib")
-    live.trigger(TINY, "poolless", seed="9")
-    words = "Airflow has no pool ram_gib"
-    live.wait_for(
-        "a task of the pool",
-        lambda: (
-            "scheduled"
-            in {task["state"] for task in live.tasks(TINY, "poolless").values() if task["pool"] == "ram_gib"}
-        ),
-    )
-    for page in (f"{TINY}/poolless", "datasets"):
-        assert words in live.client.get(f"/dataset-report/{page}").text, page
-    live.call("POST", "/api/v2/pools", {key: pool[key] for key in ("name", "slots", "include_deferred")})
-    assert live.finish(TINY, "poolless") == "success"
-    assert words not in live.client.get("/dataset-report/datasets").text
-
-
 def test_finished_build_is_an_asset_event_with_digests_and_counts(live: Live, built: str) -> None:
     (event,) = live.call("GET", "/api/v2/assets/events?order_by=-timestamp&limit=1")["asset_events"]
     assert event["uri"] == "corpusmill://datasets/tiny"
@@ -292,6 +273,25 @@ def test_run_with_other_settings_than_the_file_leaves_latest_and_starts_nobody(l
     assert len(versions_of(live) - versions) == 1  # delivered all the same
     assert "shuffle.seed" in live.log(TINY, "tried", "report")
     assert "latest does not move" in live.log(TINY, "tried", "upload")
+
+
+def test_missing_pool_is_said_on_the_pages_and_the_run_goes_on_once_it_is_there(live: Live, built: str) -> None:
+    pool = live.call("GET", "/api/v2/pools/ram_gib")
+    live.call("DELETE", "/api/v2/pools/ram_gib")
+    live.trigger(TINY, "poolless", seed="9")
+    words = "Airflow has no pool ram_gib"
+    live.wait_for(
+        "a task of the pool",
+        lambda: (
+            "scheduled"
+            in {task["state"] for task in live.tasks(TINY, "poolless").values() if task["pool"] == "ram_gib"}
+        ),
+    )
+    for page in (f"{TINY}/poolless", "datasets"):
+        assert words in live.client.get(f"/dataset-report/{page}").text, page
+    live.call("POST", "/api/v2/pools", {key: pool[key] for key in ("name", "slots", "include_deferred")})
+    assert live.finish(TINY, "poolless") == "success"
+    assert words not in live.client.get("/dataset-report/datasets").text
 
 
 def test_plan_cleared_alone_fails_the_next_task_with_words_and_with_downstream_all_is_well(

@@ -37,7 +37,7 @@ def planned(sources: Path, disk: Path, destination: Path) -> RunnableBuild:
             "action": "remove",
         },
         forget={"path": str(sources / "forget.jsonl"), "key": "id", "copies": "also"},
-        near_duplicates={"action": "remove"},
+        near_duplicates={"action": "remove", "most_removed": 1},
         budget={str(sources / "corpus"): "2 epochs"},
         destinations=[{"path": str(destination / "outputs")}],
     )
