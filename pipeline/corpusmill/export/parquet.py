@@ -69,6 +69,11 @@ class Rows(NamedTuple):
         """Rows that are a document each."""
         return cls(ids, lengths, lengths, np.ones(len(lengths), np.int64))
 
+    @classmethod
+    def one(cls, ids: NDArray[Any], pieces: NDArray[Any]) -> Rows:
+        """One row of these pieces."""
+        return cls(ids.astype("<i4"), np.array([len(ids)]), pieces.astype(np.int64), np.array([len(pieces)]))
+
     @property
     def fit_together(self) -> bool:
         """Whether each row is filled by its pieces, none of which is empty."""

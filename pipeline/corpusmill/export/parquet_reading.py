@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,19 @@ class ParquetRows:
 
     def row(self, number: int) -> NDArray[Any]:
         """The ids of a row, or the bytes of its text. VerificationError for a damaged page."""
-        group = int(np.searchsorted(self.ends, number, side="right"))
+        group, place = self.place(number)
         if self._last[0] != group:
             table = _read_group(self.path, self.file, group, [self.column])
             values, lengths = values_of(table.column(0))
             self._last = (group, (values, np.append(0, np.cumsum(lengths))))
         values, bounds = self._last[1]
-        place = number - (self.ends[group - 1] if group else 0)
         row: NDArray[Any] = values[bounds[place] : bounds[place + 1]]
         return row
+
+    def place(self, number: int) -> tuple[int, int]:
+        """(row group, row in it) of a row."""
+        group = int(np.searchsorted(self.ends, number, side="right"))
+        return group, number - (self.ends[group - 1] if group else 0)
 
 
 def open_file(path: Path, column: str = "input_ids") -> ParquetRows:
@@ -177,14 +181,7 @@ def _groups_of(
     path: Path, opened: ParquetRows, schema: pa.Schema, rows_per_group: int
 ) -> Iterator[tuple[int, pa.Table]]:
     """The number and the table of each row group, of the right columns and size."""
-    if not opened.file.schema_arrow.equals(schema):
-        raise fault(
-            "rows.columns_differ: the columns are not those asked for",
-            path,
-            0,
-            expected=", ".join(map(str, schema)),
-            got=", ".join(map(str, opened.file.schema_arrow)),
-        )
+    _require_schema(path, opened, schema)
     for group in range(len(opened.ends)):
         table = _read_group(path, opened.file, group, schema.names)
         if table.num_rows != rows_per_group and group < len(opened.ends) - 1:
@@ -196,6 +193,17 @@ def _groups_of(
                 got=table.num_rows,
             )
         yield group, table
+
+
+def _require_schema(path: Path, opened: ParquetRows, schema: pa.Schema) -> None:
+    if not opened.file.schema_arrow.equals(schema):
+        raise fault(
+            "rows.columns_differ: the columns are not those asked for",
+            path,
+            0,
+            expected=", ".join(map(str, schema)),
+            got=", ".join(map(str, opened.file.schema_arrow)),
+        )
 
 
 def _require_lengths(path: Path, group: int, lengths: NDArray[np.int64], least: int, most: int | None) -> None:
@@ -218,19 +226,36 @@ def _require_lengths(path: Path, group: int, lengths: NDArray[np.int64], least: 
 
 
 def _require_columns(path: Path, group: int, table: pa.Table, rows: Rows, loss_mask: str) -> None:
-    names = table.column_names
-    wrong = [] if rows.fit_together else ["the lengths of pieces"]
-    if not wrong:
-        expected = table_of(rows, names, loss_mask)
-        wrong = [name for name in names if not expected.column(name).equals(table.column(name))]
+    wrong = _wrong_column(table, rows, loss_mask) if rows.fit_together else "the lengths of pieces"
     if wrong:
         raise fault(
-            f"rows.column_differs: {wrong[0]} does not follow from the ids",
+            f"rows.column_differs: {wrong} does not follow from the ids",
             path,
             0,
             expected=f"row group {group} as the ids have it",
             got="other values",
         )
+
+
+def _wrong_column(table: pa.Table, rows: Rows, loss_mask: str) -> str:
+    """The first column that these rows have otherwise, or ""."""
+    expected = table_of(rows, table.column_names, loss_mask)
+    return next((name for name in table.column_names if not expected.column(name).equals(table.column(name))), "")
+
+
+def wrong_columns(
+    path: Path, numbers: Iterable[int], expected: Iterable[Rows], columns: Sequence[str], loss_mask: str
+) -> Iterator[str]:
+    """For each of some rows, in ascending order, the first column that differs from what is expected, or ""."""
+    opened = open_file(path)
+    _require_schema(path, opened, schema_of(columns))
+    read = -1
+    for number, row in zip(numbers, expected, strict=True):
+        group, place = opened.place(number)
+        if group != read:
+            table = _read_group(path, opened.file, group, columns)
+            read = group
+        yield _wrong_column(table.slice(place, 1), row, loss_mask)
 
 
 def _stated_rows(table: pa.Table, ids: NDArray[Any], lengths: NDArray[np.int64], loss_mask: str) -> Rows:

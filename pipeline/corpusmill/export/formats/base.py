@@ -201,6 +201,19 @@ class Format(ABC):
     def records(self, path: Path, wanted: Sequence[Wanted], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
         """The ids of some records of an output, in ascending order, as they are in the file."""
 
+    def wrong_columns(
+        self,
+        _path: Path,
+        _exports: ExportsConfig,
+        _wanted: Sequence[Wanted],
+        _ids: Sequence[NDArray[Any]],
+        _pieces: Sequence[NDArray[Any]],
+    ) -> Iterator[str]:
+        """For each of some records the first column beside its ids that does not follow from them and from the sizes of
+        its pieces, or "". Nothing of a format without such columns.
+        """
+        return iter(())
+
 
 def record_batches(cells: Cells, output: Output) -> Iterator[tuple[Any, Any, Any, Any]]:
     """(tokens, ends, shards, ordinals) of an output's records, about BATCH_TOKENS at a time."""

@@ -63,6 +63,21 @@ class ParquetFormat(Format):
         for record in wanted:
             yield rows.row(record.record)
 
+    def wrong_columns(
+        self,
+        path: Path,
+        exports: ExportsConfig,
+        wanted: Sequence[Wanted],
+        ids: Sequence[NDArray[Any]],
+        pieces: Sequence[NDArray[Any]],
+    ) -> Iterator[str]:
+        made = getattr(exports, self.name)
+        numbers = [record.record for record in wanted]
+        rows = map(parquet.Rows.one, ids, pieces)
+        yield from parquet_reading.wrong_columns(
+            beside(path, self.data_suffix), numbers, rows, made.columns, made.loss_mask
+        )
+
     def rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
         """(values, how many of them each row has) of a file, some rows at a time."""
         file = pq.ParquetFile(beside(path, self.data_suffix), page_checksum_verification=True)

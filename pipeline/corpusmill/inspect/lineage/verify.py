@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +63,15 @@ class Sampled:
     stretches: list[Stretch]
 
     @property
+    def pieces(self) -> Ids:
+        """How many slots it has of each of its documents."""
+        kind = scatter.KINDS[self.export]
+        if kind not in self.shard.build.config.exports.context_tokens():
+            return np.array([self.stretches[-1].last - self.stretches[0].first])
+        plan = self.shard.contexts(kind)
+        return plan.sizes[plan.bounds[self.ordinal] : plan.bounds[self.ordinal + 1]]
+
+    @property
     def wanted(self) -> Wanted:
         first, last = self.stretches[0].first, self.stretches[-1].last
         return Wanted(self.record, first, last, f"{self.shard.number:05d}-{self.ordinal:09d}")
@@ -95,15 +105,23 @@ def verify_records(build: Build, sample: int, seed: int) -> VerifiedRecords:
     ids = {place: tokenizer.encode([text])[0] for place, text in texts.items()}
     counts: Counter[str] = Counter()
     tokens = 0
-    for record, ids_found in _exported(build, sampled):
-        counts[record.export] += 1
-        if FORMATS[record.export].holds_text:
-            _compare(
-                record, ids_found, np.frombuffer(texts[record.shard.number, record.stretches[0].ordinal], np.uint8)
-            )
+    for path, chosen in _by_file(build, sampled):
+        form, wanted_here = FORMATS[chosen[0].export], [record.wanted for record in chosen]
+        counts[form.name] += len(chosen)
+        found = form.records(path, wanted_here, chosen[0].shard.tokens.tokens.dtype)
+        if form.holds_text:
+            for record, text in zip(chosen, found, strict=True):
+                place = record.shard.number, record.stretches[0].ordinal
+                _compare(record, text, np.frombuffer(texts[place], np.uint8))
             continue
-        _compare(record, ids_found, _rebuilt(record, ids))
-        tokens += len(ids_found)
+        rebuilt = [_rebuilt(record, ids) for record in chosen]
+        for record, ids_found, expected in zip(chosen, found, rebuilt, strict=True):
+            _compare(record, ids_found, expected)
+            tokens += len(ids_found)
+        pieces = [record.pieces for record in chosen]
+        columns = form.wrong_columns(path, build.config.exports, wanted_here, rebuilt, pieces)
+        for record, column in zip(chosen, columns, strict=False):
+            _require_no(column, record)
     sources = {shards[number].document(ordinal).source for number, ordinal in ids}
     return VerifiedRecords(dict(sorted(counts.items())), tokens, len(ids), len(sources))
 
@@ -176,16 +194,24 @@ def _compare(record: Sampled, ids: Ids, expected: Ids) -> None:
     )
 
 
-def _exported(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Sampled, Ids]]:
-    """The sampled records with their ids in the exported files, file by file."""
+def _require_no(column: str, record: Sampled) -> None:
+    if column:
+        raise VerificationError(
+            "trace.column_differs: a column of an exported record differs from its source",
+            where=f"{record.file}, record {record.record:,}, column {column}",
+            expected=f"what follows from documents of {record.pieces.tolist()} tokens",
+            got="other values",
+            next_step="run verify on the whole dataset; if only this file is wrong, reprocess its export",
+        )
+
+
+def _by_file(build: Build, sampled: list[Sampled]) -> Iterator[tuple[Path, list[Sampled]]]:
+    """(an exported file, the sampled records in it)."""
     by_file: dict[tuple[str, int], list[Sampled]] = defaultdict(list)
     for record in sampled:
         by_file[record.export, record.output.number].append(record)
     for chosen in by_file.values():
-        path = export_folder(build, chosen[0].export, chosen[0].output) / chosen[0].output.name
-        wanted = [record.wanted for record in chosen]
-        ids = FORMATS[chosen[0].export].records(path, wanted, chosen[0].shard.tokens.tokens.dtype)
-        yield from zip(chosen, ids, strict=True)
+        yield export_folder(build, chosen[0].export, chosen[0].output) / chosen[0].output.name, chosen
 
 
 def reread_documents(build: Build, shard: Shard, ordinals: set[int]) -> Iterator[tuple[int, bytes]]:
