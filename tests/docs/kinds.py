@@ -35,7 +35,8 @@ first bytes: where they are not what its name says, it is refused.
 The texts are under `text_field`, ids under `id_field`. Dots reach into objects and structs, `meta.lang`; a key that has
 the dots itself wins where it exists. In tables a text is a string, a large or viewed string, binary of any sort, or a
 dictionary of these; only the columns that are needed are decoded, and `documents/` has all of them. Blank lines are
-skipped and counted.
+skipped and counted; they do not count as malformed, but the quarantine file lists them, as `blank_line`, so that
+`locate` finds every line of a source.
 
 """
 END = """

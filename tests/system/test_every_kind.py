@@ -23,6 +23,8 @@ from corpusmill.builds.plan import check_dataset
 from corpusmill.config import check_config
 from corpusmill.direct.in_order.source import RejectedLines, Source
 from corpusmill.documents import reading
+from corpusmill.documents.batch import RejectionReason
+from corpusmill.documents.quarantine import read_quarantine
 from corpusmill.inspect.lineage import verify_records
 from corpusmill.sources.copies import each_file
 from corpusmill.sources.survey import ROWS, choose_id_field, survey_sources
@@ -118,6 +120,11 @@ def test_blank_lines_are_skipped_and_nan_is_said(tmp_path: Path) -> None:
         for file in each_file([str(tmp_path / "a.jsonl")]):
             for batch in file.documents("text"):
                 set_aside(batch, batch.documents)
+    with (tmp_path / "rejected").open("rb") as quarantine:
+        listed = [rejection for _, rejection in read_quarantine(quarantine, name="rejected")]
+    assert [(row.line_number, row.reason) for row in listed] == [
+        (line, RejectionReason.BLANK_LINE) for line in (0, 2, 3)
+    ]
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a", "score": NaN}\n')
     with (
         raises("documents.too_many_malformed", "JSON has no NaN"),

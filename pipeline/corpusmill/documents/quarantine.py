@@ -4,6 +4,7 @@ JSON lines, one per rejected line, in the order of the source:
 
     {"reason":"broken_json","source":"web/a.jsonl.gz","line":17,"preview":"{text: 1}","raw_base64":"e3RleHQ6IDF9"}
 
+Blank lines, which are no malformed ones, are listed too: `locate` looks every line up that became no document.
 `line` counts from 1, as editors and `sed -n 17p` do. `preview` is for eyes only: at most 200 printable characters.
 """
 
