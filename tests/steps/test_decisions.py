@@ -181,6 +181,7 @@ def test_empty_cell_that_is_compared_with_a_text_is_named(tmp_path: Path) -> Non
     (tmp_path / "one.csv").write_text("id,lang\na,\n")
     error = error_of(tmp_path, (("id",), read_condition("lang != 'en'")))
     assert (error["where"], error["got"]) == ("one.csv, row 1", "no value in lang")
+    assert "coalesce(lang, ...)" in error["next"]
 
 
 @pytest.mark.parametrize("name", ["one.jsonl", "one.parquet", "one.arrow"])

@@ -66,9 +66,15 @@ class DecisionError(PermanentError):
     """A row of a file of decisions cannot be used."""
 
 
-def _unusable(what: str, file: str, row: int, expected: str, got: str) -> DecisionError:
+def _unusable(
+    what: str,
+    file: str,
+    row: int,
+    expected: str,
+    got: str,
+    next_step: str = "fix the file, or name other columns in `key` and `keep`",
+) -> DecisionError:
     where = f"{file}, row {row:,}" if row else file
-    next_step = "fix the file, or name other columns in `key` and `keep`"
     return DecisionError(what, where=where, expected=expected, got=got, next_step=next_step)
 
 
@@ -124,10 +130,14 @@ def _kept(opened: Any, keep: Condition, run: list[Row], place: int, name: str, *
     kept = keep.tested(opened, given, len(run))
     if kept.null_count:
         first = kept.is_null().index(True).as_py()
-        got = ", ".join(f"no value in {column}" for column in given if given[column][first] is None)
-        expected = "a condition that is true or false"
+        empty = [column for column in given if given[column][first] is None]
         raise _unusable(
-            "decisions.not_readable: a decision cannot be read", name, run[first][0], expected, got or "neither"
+            "decisions.neither: an empty value leaves a condition neither true nor false",
+            name,
+            run[first][0],
+            "true or false",
+            ", ".join(f"no value in {column}" for column in empty) or "neither",
+            f"replace it in `keep`, as by coalesce({(empty or list(given))[0]}, ...), or test it: is not null",
         )
     return kept.to_numpy(zero_copy_only=False)
 
