@@ -161,7 +161,7 @@ def test_command_on_a_missing_input_names_no_key_of_a_configuration(
         ("merge folder --output merged", 2, "got       0 .bin and 0 .ds files"),
         ("shuffle shards --output out", 1, "expected  --eot-id (whole documents) or --context-tokens"),
         ("trace web.yaml --format foo --file 1", 2, "Invalid value for '--format': 'foo' is not one of"),
-        ("diff latest latest", 2, "diff with --config finds it by its name"),
+        ("diff latest latest", 2, "add --config, or give the version's folder or address"),
         ("verify folder", 2, "there is no copy of a dataset here"),
         ("plan folder", 2, "corpusmill verify FOLDER, or corpusmill repair A B --check"),
         (

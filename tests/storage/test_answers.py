@@ -86,6 +86,18 @@ def test_answer_that_stays_is_asked_for_once_and_says_what_to_mend(asked, status
     assert status == 400 or "next" in str(caught.value)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_anonymous_request_that_is_refused_is_told_about_anonymous_not_about_its_credentials(
+    asked, monkeypatch, status: int
+) -> None:
+    store, _, answer = asked
+    monkeypatch.setattr(store, "anonymous", True)
+    answer["status"] = status
+    with raises("gcs.no_credentials gcs.refused hub.refused s3.refused", "leave out anonymous") as caught:
+        store.list_files()
+    assert not {"AWS_PROFILE", "HF_TOKEN", "roles/"} & set(str(caught.value).split())
+
+
 @pytest.mark.parametrize("folder", ["s3://corpus", "gs://corpus", f"hf://datasets/owner/name@{COMMIT}"])
 def test_server_that_never_answers_is_named_and_a_transient_error(monkeypatch, rclone, caplog, folder: str) -> None:
     over = threading.Event()

@@ -13,6 +13,7 @@ import xxhash
 
 from corpusmill.storage import Checksum, Traffic, Wanted, fetch, list_sources, open_location, open_store
 from corpusmill.storage.hub import HubRepository, LocalFile
+from corpusmill.storage.locations import Endpoint
 from corpusmill.storage.retries import retried
 from corpusmill.upload.stages.hub_upload import commit_version
 from tests.hub import COMMIT, Hub
@@ -124,6 +125,18 @@ def test_hub_whose_next_page_is_of_another_host_is_not_followed_with_the_token(h
             open_store(f"hf://datasets/owner/name@{COMMIT}").list_files()
         assert "Bearer hf_hush" in server.sent
         assert other.sent == []
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_hub_gets_the_token_unless_it_is_asked_anonymously(monkeypatch, tmp_path: Path, anonymous: bool) -> None:
+    with LeadingHub(None) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.setenv("HF_TOKEN", "hf_hush")
+        store = open_store("hf://datasets/owner/name/data", endpoint_url=Endpoint("", anonymous=anonymous))
+        for file in store.list_files():
+            fetch(store, Wanted(file.name, file.size_bytes, file.identity), tmp_path / "file", tmp_path / "partial")
+    assert len(server.sent) > 5
+    assert ("Bearer hf_hush" in server.sent) is not anonymous
 
 
 def test_hub_missing_dataset_is_permanent(hub) -> None:

@@ -339,6 +339,12 @@ def test_copy_is_verified_by_its_folder_alone_under_any_name_and_its_damage_name
     assert CliRunner().invoke(app, ["verify", str(folder), "--version", "latest"]).exit_code == 2
 
 
+@pytest.mark.parametrize("place", ["web.yaml", "."])
+def test_verify_with_a_seed_but_no_sample_is_refused(place: str) -> None:
+    done = CliRunner().invoke(app, ["verify", place, "--seed", "7"])
+    assert (done.exit_code, "--seed draws the records of --sample" in done.output) == (2, True), done.output
+
+
 @pytest.mark.parametrize("option", [["--endpoint-url", "http://127.0.0.1:1"], ["--anonymous"]])
 def test_verify_of_a_configuration_refuses_what_it_would_not_use(option: list[str]) -> None:
     done = CliRunner().invoke(app, ["verify", "web.yaml", *option])

@@ -11,6 +11,7 @@ import typer
 from corpusmill.commands.app import DATASETS, TRANSFERS, command
 from corpusmill.commands.options import (
     EXIT_FAILED,
+    SEED,
     AnyShard,
     AsJson,
     ConfigFile,
@@ -63,7 +64,7 @@ def mix(
     alpha: Annotated[
         float | None, typer.Option(help="Instead of weights: sizes to this power, from 0 (uniform) to 1 (by size).")
     ] = None,
-    seed: Seed = 1234,
+    seed: Seed = SEED,
     split: Annotated[str, typer.Option(help="Megatron's: training, validation, test.")] = "969,30,1",
 ) -> None:
     """Mix finished datasets: compute epochs of each at a token budget, and write the trainers' files."""

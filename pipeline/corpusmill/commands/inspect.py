@@ -14,6 +14,7 @@ from corpusmill.commands import options
 from corpusmill.commands.app import INSPECT, app, command
 from corpusmill.commands.options import (
     EXIT_FAILED,
+    SEED,
     AnyFormat,
     AsJson,
     ConfigFile,
@@ -57,7 +58,7 @@ def verify(
     sample: Annotated[
         int | None, typer.Option(help="Instead: rebuild this many random records from their sources.", min=1)
     ] = None,
-    seed: Seed = 1234,
+    seed: Seed = SEED,
     version: Annotated[
         str | None,
         typer.Option(help="Instead: verify this delivered version (12 digits, or latest) at every destination."),
@@ -67,6 +68,8 @@ def verify(
     anonymous: options.Anonymous = False,
 ) -> None:
     """Read everything again: digests, accounts, exports, destinations. Exits 1 if anything is wrong."""
+    if seed != SEED and not sample:
+        raise typer.BadParameter("--seed draws the records of --sample")
     config = Path(place)
     if "://" in place or config.is_dir():
         if sample or version is not None:

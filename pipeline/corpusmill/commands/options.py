@@ -69,7 +69,8 @@ Memory = Annotated[
         metavar="SIZE", parser=size_bytes, show_default="1GiB", help="Memory to use; it changes no byte of the output."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="The same seed draws the same records on every machine.", min=0)]
+SEED = 1234
+Seed = Annotated[int, typer.Option(help="The same seed, the same result on every machine.", min=0)]
 _SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
 Shard = Annotated[int, _SHARD]
 AnyShard = Annotated[int | None, _SHARD]

@@ -25,7 +25,7 @@ def shuffle_text(
         list[str], typer.Argument(metavar="INPUT", help="Files or folders of JSON lines, or - for standard input.")
     ],
     output: Annotated[Path, typer.Option(help="A file (.gz and .zst compress), or - for standard output.")] = Path("-"),
-    seed: options.Seed = 1234,
+    seed: options.Seed = options.SEED,
     memory: options.Memory = 1 << 30,
     work_folder: options.WorkFolder = Path("work"),
     force: options.Force = False,
@@ -48,7 +48,7 @@ def shuffle(
         typer.Argument(metavar="INPUT", help="Tars, token shards or .npy shards, or folders of one of them."),
     ],
     output: Annotated[Path, typer.Option(help="A new or empty folder.")],
-    seed: options.Seed = 1234,
+    seed: options.Seed = options.SEED,
     contexts_per_shard: Annotated[
         int | None, typer.Option(help="Tars: contexts in each; default: 8192.", min=1)
     ] = None,

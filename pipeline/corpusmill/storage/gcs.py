@@ -47,13 +47,13 @@ class GcsStore(RemoteStore):
     explained = staticmethod(gcs_explained)
 
     def __init__(self, folder: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> None:
-        super().__init__(folder, traffic)
+        asked = asked_as(endpoint_url)
+        super().__init__(folder, traffic, anonymous=asked.anonymous)
         bucket, _, prefix = self.folder.removeprefix("gs://").partition("/")
         if not bucket:
             raise SourceError("gcs.no_bucket: no bucket in a GCS location", where=folder, expected="gs://bucket/prefix")
         self.bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        asked = asked_as(endpoint_url)
         self.client = open_client(self.folder, anonymous=asked.anonymous)
         self._payer = self.client.project if asked.requester_pays else None
 

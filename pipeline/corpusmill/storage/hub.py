@@ -53,16 +53,21 @@ class HubStore(RemoteStore):
 
     explained = staticmethod(hub_explained)
 
-    def __init__(self, folder: str, *, traffic: Traffic | None = None) -> None:
+    def __init__(self, folder: str, *, anonymous: bool = False, traffic: Traffic | None = None) -> None:
         matched = LOCATION.fullmatch(folder.rstrip("/"))
         revision = unquote(matched[2] or "main") if matched else ""
         if not matched or {"", ".", ".."} & {*matched[1].split("/"), *revision.split("/")}:
             raise ConfigError("hub.not_a_dataset: this is not a dataset of a hub", where=folder, expected=HUB_EXPECTED)
-        super().__init__(folder, traffic)
+        super().__init__(folder, traffic, anonymous=anonymous)
         self.repository: str = matched[1]
         self.revision = revision
         self._prefix = f"{matched[3]}/" if matched[3] else ""
         self._endpoint = os.environ.get("HF_ENDPOINT")
+
+    @property
+    def _token(self) -> bool | None:
+        """What the SDK calls the choice of credentials: False for none, None for its own chain."""
+        return False if self.anonymous else None
 
     @cached_property
     def api(self) -> Any:
@@ -71,7 +76,7 @@ class HubStore(RemoteStore):
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
         disable_progress_bars()  # they would fill logs
-        return HfApi(endpoint=self._endpoint)
+        return HfApi(endpoint=self._endpoint, token=self._token)
 
     @cached_property
     def commit(self) -> str:
@@ -91,7 +96,7 @@ class HubStore(RemoteStore):
 
         below = f"/{quote(self._prefix.rstrip('/'), safe='')}" if self._prefix else ""
         tree = f"{self.api.endpoint}/api/datasets/{self.repository}/tree/{self.commit}{below}?recursive=True"
-        answer = _get(token or tree, where=self.folder)
+        answer = _get(token or tree, token=self._token, where=self.folder)
         entries = answer.json()
         rows = [(row["type"], row["path"], row) for row in entries]
         if not isinstance(entries, list) or not all(path.startswith(self._prefix) for _, path, _ in rows):
@@ -120,7 +125,7 @@ class HubStore(RemoteStore):
 
         def read() -> bytes:
             headers = {"Range": f"bytes={first}-{last - 1}", "Accept-Encoding": "identity"}
-            answer = _get(address, headers, where=self._location(name), size_bytes=last - first)
+            answer = _get(address, headers, token=self._token, where=self._location(name), size_bytes=last - first)
             size, stated = size_of(identity), answer.headers.get("Content-Range")
             return range_body(answer.content, stated, first, last, size_bytes=size, where=self._location(name))
 
@@ -185,7 +190,14 @@ def content_of(file: StoredFile) -> Checksum:
     return Checksum("sha256" if len(value) == SHA256_DIGITS else "git-sha1", value)
 
 
-def _get(address: str, headers: dict[str, str] | None = None, *, where: str, size_bytes: int = WINDOW_BYTES) -> Any:
+def _get(
+    address: str,
+    headers: dict[str, str] | None = None,
+    *,
+    token: bool | None,
+    where: str,
+    size_bytes: int = WINDOW_BYTES,
+) -> Any:
     """A response of the Hub, or of the file store it redirects to; its body has about `size_bytes`."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined]
         build_hf_headers,
@@ -193,7 +205,7 @@ def _get(address: str, headers: dict[str, str] | None = None, *, where: str, siz
         hf_raise_for_status,
     )
 
-    sent = {**build_hf_headers(), **(headers or {})}
+    sent = {**build_hf_headers(token=token), **(headers or {})}
     with get_session().stream("GET", address, headers=sent, follow_redirects=True, timeout=TIMEOUT_SECONDS) as answer:
         if not answer.is_success:
             answer.read()  # the error quotes its body

@@ -96,13 +96,14 @@ class RangedFile(SeekableFile):
 class RemoteStore:
     """What stores behind a network share: requests under the retry policy, listings page by page, streams."""
 
-    def __init__(self, folder: str, traffic: Traffic | None) -> None:
+    def __init__(self, folder: str, traffic: Traffic | None, *, anonymous: bool = False) -> None:
         self.folder = folder.rstrip("/")
         self.traffic = traffic or Traffic()
+        self.anonymous = anonymous
 
     @staticmethod
     @abstractmethod
-    def explained(verb: str, where: str) -> AbstractContextManager[None]:
+    def explained(verb: str, where: str, *, anonymous: bool = False) -> AbstractContextManager[None]:
         """A context that translates the SDK's errors (sdk_errors.py)."""
 
     @abstractmethod
@@ -119,7 +120,8 @@ class RemoteStore:
 
     def call(self, verb: str, where: str, request: Callable[[], T]) -> T:
         """Make a request under the retry policy, its errors translated."""
-        return retried(request, where=where, traffic=self.traffic, explained=partial(self.explained, verb, where))
+        explained = partial(self.explained, verb, where, anonymous=self.anonymous)
+        return retried(request, where=where, traffic=self.traffic, explained=explained)
 
     def iter_files(self) -> Iterator[StoredFile]:
         """See Store; zero-byte folder placeholders (names that end in /) are left out."""

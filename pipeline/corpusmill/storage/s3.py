@@ -48,7 +48,7 @@ class S3Store(RemoteStore):
     explained = staticmethod(s3_explained)
 
     def __init__(self, folder: str, *, endpoint_url: str | None = None, traffic: Traffic | None = None) -> None:
-        super().__init__(folder, traffic)
+        super().__init__(folder, traffic, anonymous=asked_as(endpoint_url).anonymous)
         self.bucket, _, prefix = self.folder.removeprefix("s3://").partition("/")
         if not self.bucket:
             raise SourceError("s3.no_bucket: no bucket in an S3 location", where=folder, expected="s3://bucket/prefix")

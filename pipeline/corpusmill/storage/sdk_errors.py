@@ -23,7 +23,9 @@ S3_BUSY = {
     "Throttling",
     "IncompleteBody",
 }
+_NOT_PUBLIC = "it is not public: leave out anonymous, and set credentials that may read it"
 _PUBLIC = "a public bucket needs none: --anonymous, or anonymous: true beside its endpoint_url"
+FORBIDDEN = {401, 403}
 NOT_THERE = 501  # the server does not implement the request
 MISMATCHES = {"BadDigest", "XAmzContentSHA256Mismatch", "InvalidDigest"}
 S3_NEXT_STEPS = {
@@ -56,7 +58,7 @@ def recorded_sha256(head: Any) -> str | None:
 
 
 @contextmanager
-def s3_explained(verb: str, where: str) -> Iterator[None]:
+def s3_explained(verb: str, where: str, *, anonymous: bool = False) -> Iterator[None]:
     """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with a next step."""
     from botocore.exceptions import (
         BotoCoreError,
@@ -83,7 +85,7 @@ def s3_explained(verb: str, where: str) -> Iterator[None]:
             next_step="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role; " + _PUBLIC,
         ) from error
     except ClientError as error:
-        raise _of_answer(verb, where, error) from error
+        raise _of_answer(verb, where, error, anonymous=anonymous) from error
     except (
         HTTPClientError,
         NoConnectionError,
@@ -102,7 +104,7 @@ def s3_explained(verb: str, where: str) -> Iterator[None]:
         raise malformed_answer(where, error) from error
 
 
-def _of_answer(verb: str, where: str, error: Any) -> CorpusmillError:
+def _of_answer(verb: str, where: str, error: Any, *, anonymous: bool) -> CorpusmillError:
     code = error.response["Error"]["Code"]
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     got = f"{code}: {error}"
@@ -112,7 +114,7 @@ def _of_answer(verb: str, where: str, error: Any) -> CorpusmillError:
         return UploadGoneError(
             "s3.upload_gone: a multipart upload is gone: another upload of the same file ended it", where=where
         )
-    next_step = S3_NEXT_STEPS.get(code)
+    next_step = _NOT_PUBLIC if anonymous and status in FORBIDDEN else S3_NEXT_STEPS.get(code)
     if code in S3_BUSY or status in {408, 429} or (status >= 500 and status != NOT_THERE):
         headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders")
         return busy(
@@ -122,7 +124,7 @@ def _of_answer(verb: str, where: str, error: Any) -> CorpusmillError:
 
 
 @contextmanager
-def gcs_explained(verb: str, where: str) -> Iterator[None]:
+def gcs_explained(verb: str, where: str, *, anonymous: bool = False) -> Iterator[None]:
     """Turn SDK errors into ours: transient, a checksum that does not match, or permanent with a next step."""
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import DefaultCredentialsError, TransportError
@@ -139,7 +141,9 @@ def gcs_explained(verb: str, where: str) -> Iterator[None]:
         raise PermanentError(
             f"gcs.no_credentials: no credentials to {verb} a GCS location",
             where=where,
-            next_step="run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS; " + _PUBLIC,
+            next_step=_NOT_PUBLIC
+            if anonymous
+            else "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS; " + _PUBLIC,
         ) from error
     except DataCorruption as error:
         raise ChecksumMismatchError(
@@ -164,6 +168,8 @@ def gcs_explained(verb: str, where: str) -> Iterator[None]:
             403: "these credentials lack the permission: grant roles/storage.objectUser, or use others",
             404: "create the bucket, or fix its name in the configuration",
         }.get(status)
+        if anonymous and status in FORBIDDEN:
+            next_step = _NOT_PUBLIC
         raise PermanentError(
             f"gcs.refused: cannot {verb} a GCS location", where=where, got=f"{status}: {words}", next_step=next_step
         ) from None
@@ -191,7 +197,7 @@ HUB_NEXT_STEPS = {
 
 
 @contextmanager
-def hub_explained(verb: str, where: str) -> Iterator[None]:
+def hub_explained(verb: str, where: str, *, anonymous: bool = False) -> Iterator[None]:
     """Turn SDK errors into ours. SDK errors quote the URL with its query, so they are not chained: a log would print
     them.
     """
@@ -216,11 +222,12 @@ def hub_explained(verb: str, where: str) -> Iterator[None]:
             got = without_queries(error)
             status = 403 if isinstance(error, PermissionError) else int(refused[1]) if refused else 0
         if status and status not in HUB_BUSY:  # or Xet's store refuses the token that the Hub gave, or it gives none
+            next_step = HUB_NEXT_STEPS.get(status, "the hub refused the request: see its answer")
             raise PermanentError(
                 f"hub.refused: cannot {verb} a dataset of a hub",
                 where=where,
                 got=got,
-                next_step=HUB_NEXT_STEPS.get(status, "the hub refused the request: see its answer"),
+                next_step=_NOT_PUBLIC if anonymous and status in FORBIDDEN else next_step,
             ) from None
         if isinstance(error, HFValidationError):
             raise ConfigError(

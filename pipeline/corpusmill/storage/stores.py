@@ -11,7 +11,7 @@ from corpusmill.lazy import lazily
 from corpusmill.storage.checksums import Checksum
 from corpusmill.storage.hub import HubStore
 from corpusmill.storage.local import LocalStore
-from corpusmill.storage.locations import StoredFile, is_hub, require_no_credentials
+from corpusmill.storage.locations import StoredFile, asked_as, is_hub, require_no_credentials
 from corpusmill.storage.retries import Traffic
 from corpusmill.storage.s3 import S3Store
 
@@ -80,7 +80,7 @@ def open_store(location: str, *, endpoint_url: str | None = None, traffic: Traff
     if location.startswith("gs://"):
         return gcs.GcsStore(location, endpoint_url=endpoint_url, traffic=traffic)
     if is_hub(location):
-        return HubStore(location, traffic=traffic)
+        return HubStore(location, anonymous=asked_as(endpoint_url).anonymous, traffic=traffic)
     if "://" in location:
         raise ConfigError(
             "store.unknown_kind: there is no store for this kind of location",

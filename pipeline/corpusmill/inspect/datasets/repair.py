@@ -112,7 +112,7 @@ def version_store(location: str, endpoint_url: str | None) -> Store:
             where=location,
             expected=f"{SUMS} and {DATASET}, or a {LATEST} that names the version",
             got="neither",
-            next_step="name <destination>/<name>, or a version's folder in it; diff with --config finds it by its name",
+            next_step="name <destination>/<name>, or a version's folder in it",
         )
     return store
 

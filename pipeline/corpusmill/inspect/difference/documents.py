@@ -32,7 +32,7 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.ledger import read_receipt
 from corpusmill.engine.runs import plan_of_version
 from corpusmill.engine.stage import StepMissingError
-from corpusmill.errors import CorruptDataError, SourceError
+from corpusmill.errors import CorruptDataError, MissingSourceError, SourceError
 from corpusmill.fingerprint import file_digest
 from corpusmill.inspect.datasets.repair import version_store
 from corpusmill.inspect.verify.delivered import read_file
@@ -66,8 +66,14 @@ def open_version(where: str, config: DatasetConfig | None, endpoint_url: str | N
 
     SourceError if there is none, CorruptDataError if its dataset.json is damaged.
     """
-    named = config if config and (where == "latest" or VERSION.fullmatch(where)) else None
-    store = _named_store(where, named) if named else version_store(where, endpoint_url)
+    is_name = where == "latest" or VERSION.fullmatch(where) is not None
+    if is_name and config is None and not Path(where).exists():
+        raise MissingSourceError(
+            "diff.no_configuration: a version's name needs the configuration that says where its versions are",
+            where=where,
+            next_step="add --config, or give the version's folder or address",
+        )
+    store = _named_store(where, config) if is_name and config else version_store(where, endpoint_url)
     text = read_file(store, DATASET) or b""
     version = hashlib.sha256(text).hexdigest()[:VERSION_DIGITS]
     description = described(text, store.folder)
