@@ -27,7 +27,7 @@ from corpusmill.commands import app
 from corpusmill.config import check_config
 from corpusmill.storage.crc64 import Crc64Nvme
 from corpusmill.tokens.characters import changing_kinds, cut_at_numbers, runs_of_kind
-from corpusmill.tokens.rank_merges import json_of_ranks
+from corpusmill.tokens.rank_merges import pairs_of
 from corpusmill.tokens.ranks import Spelling
 
 DATASETS = Path(__file__).resolve().parent.parent / "dags" / "datasets"
@@ -113,7 +113,7 @@ def write_inputs() -> None:
 def call_what_few_need() -> None:
     """Kernels for buckets that ask for a CRC, for rank files, and for vocabularies that normalize or cut numbers."""
     Crc64Nvme().update(b"of a part")
-    json_of_ranks(Spelling.of(range(256), [bytes([byte]) for byte in range(256)]), {})
+    pairs_of(Spelling.of(range(256), [bytes([byte]) for byte in range(256)]))
     texts = ["cafe\u0301 12".encode()]
     runs_of_kind(texts, changing_kinds("NFC"), 1)
     for each in (True, False):

@@ -55,14 +55,13 @@ def test_json_of_drawn_ranks_gives_tiktokens_ids(words: list[bytes], texts: list
     import tokenizers
 
     ranks = {word: rank for rank, word in enumerate(words)}
-    description = rank_merges.json_of_ranks(
-        Spelling.of([*ranks.values()], [*ranks]), rank_merges.pre_tokenizer_of(pattern_of("r50k_base"))
-    )
-    assert isinstance(description, dict)
+    pairs = rank_merges.pairs_of(Spelling.of([*ranks.values()], [*ranks]))
+    assert isinstance(pairs, rank_merges.Pairs)
+    description = rank_merges.json_of(pairs, rank_merges.pre_tokenizer_of(pattern_of("r50k_base")))
     reference = tiktoken.Encoding("x", pat_str=pattern_of("r50k_base"), mergeable_ranks=ranks, special_tokens={})
     engines = (
-        gigatoken.Tokenizer.from_json(json.dumps(description)),
-        tokenizers.Tokenizer.from_str(json.dumps(description)),
+        gigatoken.Tokenizer.from_json(description),
+        tokenizers.Tokenizer.from_str(description),
     )
     for text in [*texts, *(word.decode() for word in words if word.isascii())]:
         expected = reference.encode_ordinary(text)
@@ -106,6 +105,16 @@ def test_dense_ranks_of_an_unusual_order_run_on_the_fast_engine_with_tiktokens_i
         assert fast.encode([text])[0].tolist() == slow.encode([text])[0].tolist()
 
 
+def test_ranks_that_the_fast_engine_takes_are_not_loaded_into_tiktoken_before_a_document_needs_it(tmp_path) -> None:
+    path = tmp_path / "own.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(word) + b" %d\n" % rank for rank, word in enumerate(BYTES)))
+    tokenizer = load_tokenizer(str(path), pattern="llama3", special_tokens=(("<|endoftext|>", 256),))
+    tokenizer.encode([b"a document"])
+    assert "encoding" not in vars(tokenizer.reference)
+    tokenizer.encode(["\U0001fae9 since Unicode 16".encode()])
+    assert "encoding" in vars(tokenizer.reference)
+
+
 def test_rank_file_with_an_id_far_beyond_its_tokens_stays_with_tiktoken(tmp_path) -> None:
     """gigatoken makes a table of all ids up to the largest, and ends the process without room for it."""
     path = tmp_path / "far.tiktoken"
@@ -131,9 +140,10 @@ def test_pattern_that_tiktoken_cannot_cut_by_is_refused_before_any_text(tmp_path
 def test_json_of_published_ranks_has_the_merge_of_every_token(name: str) -> None:
     content = shared(f"{name}.tiktoken").read_bytes()
     spelling = read_spelling(content)
-    description = rank_merges.json_of_ranks(spelling, rank_merges.pre_tokenizer_of(pattern_of(name)))
-    assert isinstance(description, dict)
-    assert rank_merges.as_published(spelling, description["model"])
+    pairs = rank_merges.pairs_of(spelling)
+    assert isinstance(pairs, rank_merges.Pairs)
+    assert rank_merges.as_published(spelling, pairs)
+    description = json.loads(rank_merges.json_of(pairs, rank_merges.pre_tokenizer_of(pattern_of(name))))
     ranks = {
         spelling.text[start : start + length].tobytes(): rank
         for rank, start, length in zip(spelling.ids, spelling.starts, spelling.lengths, strict=True)

@@ -324,6 +324,8 @@ def load_engine(
         if engine == FAST:
             raise _needs(defining, fast, name, engine)
         reason = fast
+    if isinstance(reference, TiktokenReference) and name not in PATTERNS:
+        reference.encode(b"")  # a pattern that cannot be used is found before any text
     return LoadedEngine(defining, _reference_engine(reference), reason)
 
 
@@ -350,19 +352,19 @@ def _fast_ranks_engine(
         return reason
     # Without special tokens a literal "<|endoftext|>" in a document is text and cannot become the separator.
     special = reference.special_tokens if parse_special else {}
-    description: dict[str, Any] | None = None
+    description = ""
     if not (published and split.name):
         spelling = read_spelling(reference.content)
-        made = rank_merges.json_of_ranks(spelling, rank_merges.pre_tokenizer_of(split.expression))
-        if isinstance(made, str):
-            return made
-        if not (split.name and rank_merges.as_published(spelling, made["model"])):
-            description = made
+        pairs = rank_merges.pairs_of(spelling)
+        if isinstance(pairs, str):
+            return pairs
+        if not (split.name and rank_merges.as_published(spelling, pairs)):
+            description = rank_merges.json_of(pairs, rank_merges.pre_tokenizer_of(split.expression))
     if description and special:
         return "gigatoken reads its ranks without special tokens only"
     try:
         if description:
-            loaded = gigatoken.Tokenizer.from_json(json.dumps(description))
+            loaded = gigatoken.Tokenizer.from_json(description)
         else:
             # It reads only paths, and the file at the vocabulary's path may have changed since it was hashed.
             with tempfile.NamedTemporaryFile(suffix=".tiktoken") as copy:

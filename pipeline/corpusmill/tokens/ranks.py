@@ -198,6 +198,19 @@ def published_special_tokens(name: str) -> dict[str, int]:
     return dict(_constructed(name, lambda *_, **__: {})["special_tokens"])
 
 
+def refuse_other_content(path: Path, content: bytes) -> None:
+    """TokenizerError if a rank file holds anything but ranks."""
+    try:
+        read_spelling(content)
+    except ValueError as error:
+        raise TokenizerError(
+            "tokenizer.not_ranks: the file does not hold tiktoken's ranks",
+            where=path,
+            expected="lines of base64 and rank",
+            got=error,
+        ) from error
+
+
 def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[str, int]) -> Any:
     """A tiktoken.Encoding of a rank file's content and a split pattern (a regular expression).
 
@@ -206,15 +219,7 @@ def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[
     """
     import tiktoken
 
-    try:
-        ranks = read_ranks(content)
-    except ValueError as error:
-        raise TokenizerError(
-            "tokenizer.not_ranks: the file does not hold tiktoken's ranks",
-            where=path,
-            expected="lines of base64 and rank",
-            got=error,
-        ) from error
+    ranks = read_ranks(content)
     try:
         encoding = tiktoken.Encoding(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
         encoding.encode_ordinary("")

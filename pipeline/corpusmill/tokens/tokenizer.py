@@ -16,7 +16,14 @@ from corpusmill.lazy import lazily
 from corpusmill.tokens.characters import StringFinder
 from corpusmill.tokens.decoding import token_table
 from corpusmill.tokens.engines import AUTO, Engine, load_engine
-from corpusmill.tokens.ranks import Split, own_encoding, pattern_of, published_encoding, published_special_tokens
+from corpusmill.tokens.ranks import (
+    Split,
+    own_encoding,
+    pattern_of,
+    published_encoding,
+    published_special_tokens,
+    refuse_other_content,
+)
 from corpusmill.tokens.references import HuggingFaceReference, Reference, TiktokenReference
 from corpusmill.tokens.special import choose_special_ids, stated_eot
 from corpusmill.tokens.tekken import read_tekken
@@ -181,9 +188,11 @@ def _load_reference(
         return Split(""), sentencepiece_models.SentencePieceReference(file.path, file.content)
     if file.kind == "tekken":
         tekken = read_tekken(file.path, file.content)
-        encoding = own_encoding(file.path, tekken.content, tekken.pattern, tekken.special_tokens)
         return Split(tekken.pattern), TiktokenReference(
-            lambda: encoding, tekken.content, tekken.special_tokens, parse_special=parse_special
+            partial(own_encoding, file.path, tekken.content, tekken.pattern, tekken.special_tokens),
+            tekken.content,
+            tekken.special_tokens,
+            parse_special=parse_special,
         )
     if name in PATTERNS:
         return Split(pattern_of(name), PATTERNS[name]), TiktokenReference(
@@ -209,7 +218,10 @@ def _load_reference(
             next_step="name the encoding that the file is from, or copy its split pattern from its authors' code",
         )
     expression = pattern_of(pattern) if pattern in SPLITS else pattern
-    encoding = own_encoding(file.path, file.content, expression, special_tokens)
+    refuse_other_content(file.path, file.content)
     return Split(expression, PATTERNS.get(pattern, "")), TiktokenReference(
-        lambda: encoding, file.content, special_tokens, parse_special=parse_special
+        partial(own_encoding, file.path, file.content, expression, special_tokens),
+        file.content,
+        special_tokens,
+        parse_special=parse_special,
     )
