@@ -157,18 +157,27 @@ def test_pool_that_a_waiting_task_of_another_program_lacks_is_not_ours_to_name(
     assert (f"Airflow has no pool pool_of_{dag_id}" in said(ask("datasets"))) is named
 
 
-@pytest.mark.parametrize(("file", "named"), [("mended.yaml", True), ("unmended.yaml", False), ("mended_yaml", False)])
-def test_error_in_the_configuration_is_named_on_the_pages_of_that_dataset_alone(
-    ask: Ask, built: Path, client: Any, file: str, named: bool
-) -> None:
+def test_error_in_the_configuration_is_named_on_the_pages_of_that_dataset_alone(ask: Ask, built: Path) -> None:
     from airflow.models.errors import ParseImportError
     from sqlalchemy import delete, insert
 
-    run = seed_run(built, f"in-error-{file}", dag_id="dataset__mended")
-    execute(insert(ParseImportError), {"filename": "refused.py", "stacktrace": f"  file  /dags/datasets/{file}\n"})
-    answer = ask(f"dataset__mended/{run}")
-    assert ("This dataset's configuration has an error" in said(answer)) is named
-    execute(delete(ParseImportError))
+    lines = {
+        "file  /dags/datasets/mended.yaml": True,
+        "where         /dags/datasets/broken.yaml, /dags/datasets/mended.yaml": True,  # they wait for each other
+        "file  /dags/datasets/unmended.yaml": False,
+        "file  /dags/datasets/un-mended.yaml": False,
+        "file  /dags/datasets/mended_yaml": False,
+        "file  /dags/datasets/MENDED.yaml": False,
+        "where  /dags/mended.yaml.d/broken.yaml": False,
+        "got   no benchmark /texts/mended.yaml": False,  # of another dataset
+    }
+    run = seed_run(built, "in-error", dag_id="dataset__mended")
+    for line, named in lines.items():
+        error = f"ConfigError: refused\n  1  error: no\n       {line}\n"
+        execute(insert(ParseImportError), {"filename": "refused.py", "stacktrace": error})
+        answer = ask(f"dataset__mended/{run}")
+        execute(delete(ParseImportError))
+        assert ("This dataset's configuration has an error" in said(answer)) is named, line
 
 
 def test_run_page_asks_nothing_outside_of_this_server(ask: Ask, finished: str) -> None:

@@ -263,8 +263,12 @@ def find_dag(session: Session, dag_id: str) -> Dag:
 
 def dag_problem(session: Session, dataset: str) -> str:
     """Return "error" if one of Airflow's import errors names the dataset's file, "removed", if it has no DAG, or ""."""
-    of_file = ParseImportError.stacktrace.contains(f"/{dataset}.yaml", autoescape=True)
-    if session.scalar(select(ParseImportError.id).where(of_file).limit(1)):
+    name = f"/{dataset}.yaml"
+    texts = session.scalars(
+        select(ParseImportError.stacktrace).where(ParseImportError.stacktrace.contains(name, autoescape=True))
+    )
+    named = re.compile(rf"^\s*(?:file|where) .*{re.escape(name)}(?:,|$)", re.MULTILINE)
+    if any(named.search(text) for text in texts):
         return "error"
     return "" if find_dag(session, OF_A_DATASET + dataset).is_there else "removed"
 
