@@ -21,10 +21,16 @@ ROWS = (
     Row("nanotron, datatrove", "{nanoset: {}}", 100_277, "`dataset_folder`"),
     Row("OLMo-core", "{olmo: {}}", 100_277, "`NumpyFSLDatasetConfig`; state its `dtype`"),
     Row(
-        "HF Trainer, TRL, SkyRL",
+        "HF Trainer, TRL",
         "{parquet_documents: {columns: [input_ids]}}",
         100_277,
         "`datasets.load_dataset`; a document a row, with BOS and EOS as `framing` has them",
+    ),
+    Row(
+        "SkyRL",
+        "{parquet_documents: {columns: [input_ids, loss_mask]}}",
+        100_277,
+        "the folder `parquet_documents` alone: it refuses one with JSON in it; cuts rows to its `max_length`",
     ),
     Row(
         "Axolotl",
@@ -48,7 +54,7 @@ ROWS = (
         "Megatron-Bridge, packed",
         "{parquet_contexts: {context_tokens: 2049, columns: [input_ids, loss_mask, seq_start_id], loss_mask: label}}",
         100_277,
-        "a folder or glob of `*.parquet`",
+        "a folder or glob of `*.parquet`; its `seq_length` is 2048; a document of n tokens gives n - 1 pairs",
     ),
     Row(
         "nanochat",

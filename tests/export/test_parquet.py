@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import math
 import re
@@ -18,6 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.config import check_config
 from corpusmill.config.exports import ExportsConfig
 from corpusmill.errors import VerificationError
 from corpusmill.export import parquet, parquet_reading
@@ -25,6 +27,7 @@ from corpusmill.export.formats import FORMATS
 from corpusmill.export.framing import Framing
 from tests.oracles import export as oracle
 from tests.raising import raises
+from tests.system.corpus import configuration
 
 EOS, BOS = 50_256, 50_255
 FRAMING = Framing(EOS, BOS)
@@ -89,6 +92,66 @@ def test_parquet_columns_have_the_types_that_readers_ask_for(tmp_path):
     narrow = {"attention_mask", "loss_mask"}
     assert kinds == {name: pa.list_(pa.field("element", pa.int8() if name in narrow else pa.int32())) for name in EVERY}
     assert list(pq.read_schema(write(tmp_path, GOLDEN, columns=("input_ids",))).names) == ["input_ids"]
+
+
+PYARROW = "26.0.1"
+GOLDEN_SHA256 = {
+    "documents": "f34285bbcc26b54ef1025a17621ca031ef5cc2d41aed595ea10cc6de54817947",
+    "contexts": "9a193135fc4c9941cebd04dc098829c9495df7030d5623f9c71d4d237b66a75c",
+    "texts": "a0e223be27dddabb20195812ded77a188e8446b97285d9c21d1b688f4ac0ecb7",
+}
+"""Of files by the pinned pyarrow, whose name and version are in the footer."""
+
+
+def golden_files(folder: Path) -> dict[str, Path]:
+    """A file of each kind, of two row groups."""
+    (folder / "texts").mkdir()
+    (folder / "contexts").mkdir()
+    texts = folder / "texts" / "train.parquet"
+    encoded = [b"one", "zwölf".encode(), b"", b"four " * 99]
+    batch = np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([len(text) for text in encoded], dtype=np.uint64)
+    parquet.write_texts(texts, [batch], rows_per_group=3)
+    return {
+        "documents": write(folder, GOLDEN),
+        "contexts": write_rows(folder / "contexts", CONTEXTS),
+        "texts": texts,
+    }
+
+
+def test_parquet_golden_bytes_match(tmp_path):
+    assert pa.__version__ == PYARROW, "another pyarrow writes other bytes: replace the digests, and say so under Bytes"
+    files = golden_files(tmp_path)
+    assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == GOLDEN_SHA256
+
+
+@pytest.mark.parametrize(("rows", "step"), [(1 << 11, "lower rows_per_group"), (1, "leave this document out")])
+def test_row_group_of_more_ids_than_a_list_column_holds_is_refused_by_us(rows, step):
+    ids = np.broadcast_to(np.int32(7), 1 << 31)  # of no memory
+    lengths = np.full(rows, (1 << 31) // rows)
+    with raises("rows.group_too_large", "2,147,483,647", f"2,147,483,648 in {rows:,} rows", step):
+        parquet.table_of(parquet.Rows.documents(ids, lengths), ["input_ids"], "token")
+
+
+@pytest.mark.parametrize(
+    ("contexts", "advice"),
+    [
+        ({"context_tokens": 1 << 20, "rows_per_group": 1 << 11, "file_bytes": "16GiB"}, "rows_per_group to 2,047"),
+        ({"context_tokens": 1 << 31}, "context_tokens to 2,147,483,647"),
+    ],
+)
+def test_contexts_whose_row_group_no_list_column_holds_are_refused_by_the_settings(contexts, advice):
+    def checked(**values):
+        exports = {"parquet_contexts": {**contexts, **values}}
+        return check_config(configuration(Path("a"), exports=exports), where="test")
+
+    with raises("config.parquet_group_too_large", advice):
+        checked()
+    assert checked(**({"rows_per_group": 2047} if "rows_per_group" in contexts else {"context_tokens": (1 << 31) - 1}))
+
+
+def test_contexts_whose_files_are_smaller_than_a_row_group_are_allowed():
+    contexts = {"context_tokens": 1 << 20, "rows_per_group": 1 << 11}
+    assert ExportsConfig.model_validate({"parquet_contexts": contexts}).parquet_contexts.file_rows == 238
 
 
 @pytest.mark.parametrize("bit", [4, 128])

@@ -170,6 +170,7 @@ class OlmoConfig(FormatSection):
     offsets: bool = False
 
 
+LARGEST_LIST_COLUMN = (1 << 31) - 1  # values of a list column in one row group: pyarrow's offsets are int32
 Column = Literal["input_ids", "labels", "attention_mask", "loss_mask", "position_ids", "seq_lengths", "seq_start_id"]
 
 
@@ -208,6 +209,23 @@ class ParquetContextsConfig(ParquetIdsConfig):
     files = "contexts in parquet, for Trainer, TRL"
 
     context_tokens: Annotated[int, Field(ge=2, le=LARGEST_COUNT, strict=True)] = 2048
+
+    @property
+    def file_rows(self) -> int:
+        """Contexts of a full file; ids have 4 bytes."""
+        return max(1, int(self.file_bytes) // (self.context_tokens * 4))
+
+    @model_validator(mode="after")
+    def _row_groups_can_be_written(self) -> ParquetContextsConfig:
+        ids = min(self.rows_per_group, self.file_rows) * self.context_tokens
+        if ids > LARGEST_LIST_COLUMN:
+            rows = LARGEST_LIST_COLUMN // self.context_tokens
+            lower = f"rows_per_group to {rows:,}" if rows else f"context_tokens to {LARGEST_LIST_COLUMN:,}"
+            raise InvalidValueError(
+                f"config.parquet_group_too_large: a row group of {ids:,} ids has more than a list column of parquet"
+                f" holds, {LARGEST_LIST_COLUMN:,}: lower {lower} or less"
+            )
+        return self
 
 
 class ParquetTextConfig(FormatSection):

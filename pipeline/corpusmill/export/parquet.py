@@ -36,7 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from corpusmill.errors import CorruptDataError
+from corpusmill.config.exports import LARGEST_LIST_COLUMN
+from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.export.files import whole_file
 from corpusmill.export.framing import Framing, ignore_sums, no_counts, refuse_ids_beyond
 from corpusmill.export.framing import frame as framed_batch
@@ -266,12 +267,19 @@ def _parts(rows: Rows, size: int) -> Iterator[Rows]:
 
 
 def table_of(rows: Rows, columns: Sequence[str], loss_mask: str) -> pa.Table:
-    """The rows with these columns."""
+    """The rows with these columns. PermanentError for more ids than pyarrow's lists hold in a row group."""
+    if len(rows.ids) > LARGEST_LIST_COLUMN:
+        raise PermanentError(
+            "rows.group_too_large: a row group has more ids than a list column can hold",
+            expected=f"{LARGEST_LIST_COLUMN:,} or less",
+            got=f"{len(rows.ids):,} in {len(rows.lengths):,} rows",
+            next_step="lower rows_per_group of this export" if len(rows.lengths) > 1 else "leave this document out",
+        )
     schema = schema_of(columns)
     arrays: list[Any] = []
     for name in columns:
         sizes = rows.counts if name in ONE_A_PIECE else rows.lengths
-        offsets: Any = pa.array(np.append(0, np.cumsum(sizes))).cast(pa.int32())  # refuses what int32 cannot hold
+        offsets: Any = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int32))
         values: Any = pa.array(_values(name, rows, loss_mask))
         arrays.append(pa.ListArray.from_arrays(offsets, values).cast(schema.field(name).type))
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -128,8 +128,7 @@ class ParquetContexts(ParquetFormat):
     def plan(self, build: Build, total: int) -> tuple[list[str], list[int]]:
         wanted = build.config.exports.parquet_contexts
         assert wanted is not None
-        rows = max(1, int(wanted.file_bytes) // (wanted.context_tokens * ID_BYTES))
-        bounds = [*range(0, total, rows), total]
+        bounds = [*range(0, total, wanted.file_rows), total]
         return [self.file_name(build, number) for number in range(len(bounds) - 1)], bounds
 
     def write(
