@@ -114,27 +114,6 @@ def without_comments(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-@pytest.mark.parametrize(
-    "page",
-    ["../README.md", "tutorial.md", "near-duplicates.md", "tokshuf.md", "bsade.md", "datatrove.md", "megatron.md"],
-)
-def test_commands_of_a_page_run_one_after_another(page: str, tmp_path: Path, monkeypatch: Any) -> None:
-    """In a folder with JSON lines in data/, and web.yaml: the first configuration with the page's sections."""
-    text = (DOCS / page).read_text()
-    write_corpus(tmp_path / "data", documents=20)
-    monkeypatch.chdir(tmp_path)
-    sections = [yaml.safe_load(block) for language, block in FENCE.findall(text) if language == "yaml"]
-    config = yaml.safe_load(starter())
-    for section in sections:
-        config |= section
-    Path("web.yaml").write_text(yaml.safe_dump(config))
-    lines = [line for language, block in FENCE.findall(text) if language == "sh" for line in block.splitlines()]
-    assert lines
-    for line in [*lines, *(["corpusmill build web.yaml --workers 1"] if sections else [])]:
-        result = CliRunner().invoke(app, shlex.split(line)[1:])
-        assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
-
-
 def test_commands_of_the_page_on_buckets_run_with_its_configuration(
     moto: str, moto_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
