@@ -14,7 +14,7 @@ import random
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -78,7 +78,12 @@ def near_misses() -> list[Item]:
 
 def read_corpus(files: int = 4) -> Iterator[str]:
     """The corpus's texts."""
-    for path in sorted((DATA / "corpus").iterdir())[:files]:
+    return read_texts(sorted((DATA / "corpus").iterdir())[:files])
+
+
+def read_texts(paths: Iterable[Path]) -> Iterator[str]:
+    """The texts of .jsonl.zst files."""
+    for path in paths:
         with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
             for line in io.BufferedReader(stream):  # type: ignore[type-var]
                 yield orjson.loads(line)["text"]
@@ -197,13 +202,16 @@ WAYS: dict[str, Callable[[Item, random.Random], str]] = {
 EXACT_WAYS = tuple(WAYS)[:8]
 
 
-def plant(half: int, draw: int = 0, each: int = 60, near: int = 600, clean: int = 1500) -> list[Planted]:
-    """The labelled documents; their items are those of one half (0 or 1) of the benchmarks.
+def plant(
+    half: int, draw: int = 0, each: int = 60, near: int = 600, clean: int = 1500, corpus: Iterable[str] | None = None
+) -> list[Planted]:
+    """The labelled documents; their items are those of one half (0 or 1) of the benchmarks, their texts the corpus's
+    or those given.
 
     `draw` numbers the choices of chance: items, texts, places and changes; the rule was chosen on draw 0 of half 0.
     """
     chance = random.Random(2 * draw + half)
-    texts = [text for text in read_corpus() if 200 < len(text) < LARGEST_DOCUMENT]
+    texts = [text for text in corpus or read_corpus() if 200 < len(text) < LARGEST_DOCUMENT]
     chance.shuffle(texts)
     left = iter(texts)
     items = [
