@@ -78,6 +78,18 @@ QUOTED = [
     ),
     (
         "decontamination.md",
+        "recall of at least # and precision of at least # on that half, # and # on the other",
+        "decontamination_other_texts",
+        [f"half {half}/least_{measure}" for half in (1, 0) for measure in ("recall", "precision")],
+    ),
+    (
+        "measured.md",
+        "delivery: # s of CPU with one worker, # times the # s of its parts",
+        "whole_build",
+        ["workers_1/cpu_seconds", "workers_1/cpu_to_that_of_its_parts", "parts_together"],
+    ),
+    (
+        "decontamination.md",
         "has # hits (# per GB) for 3 of all # items",
         "decontamination",
         [f"unplanted_corpus/{key}" for key in ("hits", "hits_per_gb", "items_searched")],
