@@ -205,6 +205,7 @@ def test_datasets_page_lists_the_dataset_and_follows_airflows_theme(
     expect(frame.locator(".trend-button")).to_be_visible()
     frame.click(".trend-button")
     expect(frame.locator(".history table")).to_be_visible()
+    frame.fill("#search", "")
     picture(page, "readme/datasets")
     assert frame.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     dark = log_in(browser, "admin", "dark")
