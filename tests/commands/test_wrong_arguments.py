@@ -37,7 +37,6 @@ REQUIRED = {
     "repair": "nosuch",
     "diff": "nosuch",
 }
-REMOTE = {"check-store"}  # takes an address alone
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +71,7 @@ def test_command_without_arguments_names_what_is_missing_and_an_example(
     assert example_of(COMMANDS[name]) in printed
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NEEDS_NOTHING - REMOTE))
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NEEDS_NOTHING))
 @pytest.mark.parametrize("argument", ["nosuch", "things"])
 def test_command_on_what_it_cannot_read_exits_with_two_and_names_it(
     name: str, argument: str, monkeypatch: Any, capsys: Any, tmp_path: Path

@@ -109,6 +109,8 @@ def test_config_sizes_with_units_are_bytes() -> None:
             ["config.wrong_value", "source.shard_bytes", "bananas"],
         ),
         ("{paths: [data]}", "{paths: []}", ["config.wrong_value", "source.paths"]),
+        ("{paths: [data]}", "{paths: data}", ["config.wrong_value", "source.paths", "must be a list, got 'data'"]),
+        ("{name: cl100k_base}", "cl100k_base", ["config.wrong_value", "must be a section with keys of its own"]),
         ("exports: {megatron: }", "exports: {}", ["config.no_export"]),
         (
             "exports: {megatron: }",

@@ -303,6 +303,12 @@ def test_small_file_whose_writer_breaks_off_is_as_before(tmp_path: Path, monkeyp
     assert (path.read_bytes(), files_of(tmp_path)) == (b"old", ["small"])
 
 
+def test_small_file_that_cannot_be_written_is_named_by_its_own_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "gone" / "small", b"new")
+    assert caught.value.filename == str(tmp_path / "gone" / "small")
+
+
 def test_copy_of_an_object_beyond_one_request_goes_in_ranges_and_keeps_its_sha256(moto, tmp_path, monkeypatch) -> None:
     from corpusmill.storage import s3_multipart
 

@@ -82,6 +82,11 @@ def test_peek_record_that_is_not_there_is_refused(outputs, pattern: str) -> None
             peek_record(min(outputs.glob(pattern)), record, 1)
 
 
+def test_peek_file_that_is_not_there_is_refused_as_that(tmp_path) -> None:
+    with raises("dataset.file_outside", "no such file"):
+        peek_record(tmp_path / "x.ds", 0, 1)
+
+
 def test_peek_file_outside_a_dataset_is_refused(tmp_path) -> None:
     (tmp_path / "x.ds").write_bytes(b"")
     with raises("dataset.file_outside"):

@@ -25,7 +25,7 @@ from corpusmill.commands.options import (
     show,
     write_page,
 )
-from corpusmill.errors import ConfigError, InvalidValueError
+from corpusmill.errors import InvalidValueError
 from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted
 
@@ -167,7 +167,7 @@ def check_store(
     try:
         bucket, folder = mirrored.place_of(place)
     except InvalidValueError as error:
-        raise ConfigError(f"{error.code}: {error}", where=place) from None
+        raise typer.BadParameter(f"{place}: {error}", param_hint="PLACE") from None
     small.require_conditions(bucket, folder)
     small.race_writers(bucket, folder, races)
     typer.echo(f"{place}: {races:,} races of {small.RACERS} writers for a new and for an old object: one winner each")

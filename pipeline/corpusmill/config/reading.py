@@ -79,6 +79,17 @@ def _texts(value: Any, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
             yield from _texts(inner, (*keys, position))
 
 
+# In pydantic's words: a valid dictionary or instance of a class.
+WANTED = {
+    **dict.fromkeys(("model_type", "dict_type"), "must be a section with keys of its own"),
+    "list_type": "must be a list",
+    "string_type": "must be text",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+}
+
+
 def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, InvalidValueError]:
     """(key path with its line, error) for one pydantic error."""
     location = tuple(problem["loc"])
@@ -91,7 +102,8 @@ def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, Inva
     elif problem["type"] == "missing":
         error = InvalidValueError("config.missing_key: required, and has no default")
     elif not isinstance(error, InvalidValueError):
-        error = InvalidValueError(f"config.wrong_value: {problem['msg']}, got {shown(problem['input'])}")
+        must = WANTED.get(problem["type"]) or problem["msg"].replace("Input should be", "must be")
+        error = InvalidValueError(f"config.wrong_value: {must}, got {shown(problem['input'])}")
     return labelled(location, line_of(node, location)), error
 
 

@@ -212,7 +212,9 @@ def arriving_at(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = str(path)  # what the caller knows
         with suppress(NotADirectoryError):
             temporary.unlink(missing_ok=True)
         raise

@@ -192,4 +192,5 @@ def dataset_above(path: Path, config: DatasetConfig | None = None) -> Dataset:
         "dataset.file_outside: the file is not in a finished dataset, so its tokenizer is unknown",
         where=path,
         expected=f"{DATASET} in a folder above it",
+        got=None if path.exists() else "no such file",
     )
