@@ -43,7 +43,6 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="corpusmill-installing-") as name:
         folder = Path(name)
-        (folder / "data").mkdir()
         write_numbered(folder / "data", MEGABYTES, files=2)
         subprocess.run(["make", "-s", "wheel", f"WHEELS={folder / 'wheels'}"], cwd=ROOT, check=True)
         (wheel,) = map(str, (folder / "wheels").glob("*.whl"))

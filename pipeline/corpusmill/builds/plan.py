@@ -269,8 +269,7 @@ def _asked_fields(config: DatasetConfig) -> set[str]:
     for where, names in {**early, **late}.items():
         if STANDS_FOR in names and (near is None or near.action != "remove"):
             raise ConfigError(
-                "near_duplicates.not_counted: how many documents one stands for is counted where near-duplicates are"
-                " removed",
+                "near_duplicates.not_counted: near-duplicates are counted only where they are removed",
                 where=where,
                 expected="near_duplicates.action: remove",
                 got="no near_duplicates" if near is None else near.action,

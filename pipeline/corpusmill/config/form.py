@@ -200,7 +200,7 @@ def _settings(text: Any) -> dict[str, Any]:
         )
     for key in RESERVED & set(tree):
         raise ConfigError(
-            f"form.key_reserved: no form sets {key}",
+            f"form.key_reserved: a form cannot set {key}",
             where=f"{SETTINGS} of {FORM}",
             next_step="write it into the configuration file",
         )

@@ -178,5 +178,5 @@ def _require_all(items: list[Item], rows: int, path: str) -> None:
             where=path,
             expected=f"{rows:,} items",
             got=f"{len(items):,}",
-            next_step="report this with the file's first lines: the program is wrong",
+            next_step="report this with the file's first lines: it is a bug",
         )

@@ -99,7 +99,7 @@ def text_place(schema: pa.Schema, name: str, text_field: str, *, lists: bool = F
         kind = kind.value_type
     if kind is None or not is_text(kind):
         raise SourceError(
-            "parquet.no_text_column: a table has no column of text of that name",
+            "parquet.no_text_column: a table has no text column of this name",
             where=name,
             expected=f"a column {text_field} (source.text_field) of string, binary or a dictionary of these",
             got=", ".join(f"{field.name} {field.type}" for field in schema),

@@ -178,7 +178,10 @@ class Graph:
                 )
             if stage.name in {PLAN, *self._stages}:
                 raise _wrong(
-                    "stage.name_twice: two stages of one name", stage.name, "a name that no other stage has", stage.name
+                    "stage.name_twice: two stages have the same name",
+                    stage.name,
+                    "a name that no other stage has",
+                    stage.name,
                 )
             self._stages[stage.name] = stage
         self._wave = self._levels()

@@ -182,7 +182,7 @@ def refuse_width(layout: str, vocabulary_size: int) -> None:
             where="exports.numpy.layout: llama3",
             expected=f"a vocabulary of more than {1 << 16:,} ids",
             got=f"{vocabulary_size:,} ids, which have 2 bytes",
-            next_step="layout: llmc is that of 2 bytes",
+            next_step="use layout: llmc for ids of 2 bytes",
         )
     if vocabulary_size <= 1 << 16:
         return

@@ -196,7 +196,7 @@ def write_texts(
                 "rows.text_not_utf8: a text is not UTF-8",
                 where=f"{path}, a row group that ends before row {counts['records']:,}",
                 expected="UTF-8",
-                next_step="report this: no such text is tokenized",
+                next_step="report this, it is a bug: such a text is not tokenized",
             ) from error
         return pa.Table.from_arrays([column], schema=TEXT)
 

@@ -238,7 +238,9 @@ class HubRepository:
         self._store = store = HubStore(location, traffic=traffic)
         if not matched or matched[3] or COMMIT.fullmatch(store.revision):
             raise ConfigError(
-                "hub.not_a_whole_repository: a dataset takes a whole repository", where=location, expected=PLACE
+                "hub.not_a_whole_repository: a dataset is delivered to a whole repository",
+                where=location,
+                expected=PLACE,
             )
         self.where = store.folder
         self.repository, self.branch = store.repository, store.revision

@@ -123,7 +123,7 @@ def not_regular(path: str) -> SourceError:
         where=path,
         expected="a file whose bytes can be read again",
         got=SPECIAL.get(stat.S_IFMT(os.stat(path).st_mode), "another kind of entry"),  # noqa: PTH116
-        next_step="write what it gives into a file, or remove it from the sources",
+        next_step="write its output to a file, or remove it from the sources",
     )
 
 

@@ -87,7 +87,7 @@ def of_unit(build: Build, unit: str) -> tuple[ReferenceConfig, Reference, list[S
             return wanted, planned, planned.shards[int(number)]
     keys = [reference.key for reference in build.plan.references or ()]
     raise PermanentError(
-        "reference.shard_not_planned: a shard of a reference that the plan does not name",
+        "reference.shard_not_planned: the plan does not name this shard of a reference",
         expected=", ".join(keys) or "no reference",
         got=unit,
     )

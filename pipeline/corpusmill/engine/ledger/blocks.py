@@ -194,7 +194,7 @@ class Blocks:
     def _damaged(self, path: Path, expected: str) -> DamagedStepError:
         gone = path.relative_to(self.folder).as_posix() in self._receipt.reclaimed
         error = DamagedStepError(
-            "step.output_reclaimed: an output of a finished step was freed"
+            "step.output_reclaimed: an output of a finished step was deleted to free space"
             if gone
             else "step.output_damaged: an output of a finished step is damaged",
             where=path,

@@ -98,7 +98,7 @@ class Olmo(DocumentFormat):
                 where=path,
                 expected=counts,
                 got=indexed,
-                next_step="report this: the records of a cell are not those that its tokens have",
+                next_step="report this, it is a bug: the records of a cell do not match its tokens",
             )
         return counts
 

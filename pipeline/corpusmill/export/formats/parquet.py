@@ -244,7 +244,7 @@ def _contexts(cells: Cells, output: Output) -> Iterator[parquet.Rows]:
                         where=f"cell {number}, records {begin:,} to {end:,}",
                         expected=f"equal {what}",
                         got="others",
-                        next_step="report this: contexts and pieces are drawn alike",
+                        next_step="report this, it is a bug: contexts and pieces are shuffled by the same keys",
                     )
             ids, ends = contexts.slice(begin, end)
             sizes, bounds = pieces.slice(begin, end)

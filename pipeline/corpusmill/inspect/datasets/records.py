@@ -111,7 +111,7 @@ class Records(Sequence[NDArray[Any]]):
                 "dataset.text_has_no_ids: records of text are UTF-8, which a model would take for token ids",
                 where=self._dataset.folder,
                 expected="an export of ids",
-                next_step="read it by .text(number), or load_dataset of datasets",
+                next_step="read it with .text(number), or with load_dataset of the package datasets",
             )
 
 

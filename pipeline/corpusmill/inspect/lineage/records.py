@@ -116,7 +116,7 @@ def export_folder(build: Build, export: str, output: layout.OutputPlan, *endings
                 _require_same(Path(destination, file.name), file.sha256)
             return Path(destination, export)
     raise PermanentError(
-        "locate.file_reclaimed: an exported file was freed, and no folder has it",
+        "locate.file_reclaimed: an exported file was deleted to free space, and no folder has a copy",
         where=f"{export}/{output.name}",
         expected="a destination that is a folder",
         got="`reclaim: eager`, and destinations in buckets",
