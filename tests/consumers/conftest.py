@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,21 +29,46 @@ def traced() -> Callable[..., Any]:
     return ask
 
 
+def read_through(array: Any) -> int:
+    """The number of ids of an array, each of which was touched; of a text its bytes."""
+    if isinstance(array, str):
+        return len(array.encode())
+    import numpy as np
+
+    ids = np.asarray(array)
+    assert int(ids.max(initial=0)) < 1 << 31
+    return int(ids.size)
+
+
 @pytest.fixture
 def shown() -> Callable[..., None]:
     """Compare what a package's reader gives first with a plain reading, and keep it: run.py --record shows it.
 
-    `release`: of a reader that is no package of Python; `dataset`: whose tokenizer decodes the ids.
+    `every`: reads all of the export, array by array, for the rate; None for a program of its own. `release`: of a
+    reader that is no package of Python; `dataset`: whose tokenizer decodes the ids, "" where they are bytes of text.
     """
 
     def show(
-        package: str, reader: str, export: str, ids: Any, plain: Any, *, release: str = "", dataset: str = "all"
+        package: str,
+        reader: str,
+        export: str,
+        ids: Any,
+        plain: Any,
+        every: Callable[[], Iterable[Any]] | None,
+        *,
+        release: str = "",
+        dataset: str = "all",
     ) -> None:
         read = [int(number) for number in ids]
         assert read == [int(number) for number in plain]
         assert len(read) > 2
         named = f"{package} {release or version(package)}"
         row = {"package": named, "reader": reader, "export": export, "dataset": dataset, "ids": read}
+        if every:
+            began = time.process_time()
+            slots = [read_through(array) for array in every()]
+            row |= {"slots": sum(slots), "reads": len(slots), "cpu_seconds": time.process_time() - began}
+            assert sum(slots) >= len(read)
         (Path(os.environ["CORPUSMILL_CONSUMER_SHOWN"]) / f"{export} {named}.json").write_text(json.dumps(row))
 
     return show

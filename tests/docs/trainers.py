@@ -94,6 +94,12 @@ ROWS = (
         100_277,
         "`file_pattern`; two files or more for each rank's loader worker",
     ),
+    Row(
+        "LitData, litgpt",
+        "{numpy: {layout: automodel, file_name: '{split}_{number}.bin'}}",
+        100_277,
+        "`TokensLoader`, with an index.json, below; or `layout: llmc` for at most 65,536 ids",
+    ),
     Row("nanoGPT", "{numpy: {layout: bin}}", 50_257, "`tokenizer.name: gpt2`: its loader reads 2 bytes an id"),
     Row(
         "build-nanogpt",
@@ -126,6 +132,25 @@ The report of a build has the loader's lines with the paths of its files, and up
 Trainers that tokenize by themselves (HF Trainer, TRL, Axolotl, torchtitan, nanochat, litgpt) take text: with
 `dedup.writeback`, the default where duplicates are removed, the documents are delivered, too, and the dataset's card
 has the line for `datasets`.
+
+LitData has no export of its own, because the shards of llm.c and AutoModel are its chunks but for the header, and its
+index can state a header of any length. With these lines in their folder litdata 0.2.76 reads them as they are, every
+rank its part; of each shard it drops the tokens that do not fill a `block_size`. Link the shards into a folder of their
+own: a delivered version is not to be changed.
+
+```python
+import json, pathlib, struct
+
+folder, chunks = pathlib.Path("train"), []
+for path in sorted(folder.glob("*.bin")):
+    magic, _, tokens = struct.unpack("<3i", path.read_bytes()[:12])
+    size = path.stat().st_size
+    chunks.append({"chunk_bytes": size, "chunk_size": 1024 // 4 - 2, "dim": tokens, "filename": path.name})
+kind = {2: "no_header_tensor:20", 4: "no_header_tensor:15"}[(size - 1024) // tokens]  # uint16, int32
+config = {"compression": None, "data_format": [kind], "data_spec": None, "item_loader": "TokensLoader"}
+(folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config, "updated_at": "0"}))
+# litdata.StreamingDataset("train", item_loader=litdata.TokensLoader(block_size=2048))
+```
 """
 
 

@@ -104,6 +104,8 @@ def test_automodel_samples_aligned_by_our_index_are_those_of_a_search(reader, mo
 
 
 def test_automodel_first_tokens_are_shown(reader, shown) -> None:
-    path = sorted(Path(pattern_of("automodel")).parent.glob("*train*.bin"))[0]
-    read = reader.load_bin_shard(path)[:SEQUENCE].tolist()
-    shown("nemo-automodel", "load_bin_shard", "numpy, layout automodel", read, files_of("automodel")[0][:SEQUENCE])
+    paths = sorted(Path(pattern_of("automodel")).parent.glob("*train*.bin"))
+    read = reader.load_bin_shard(paths[0])[:SEQUENCE].tolist()
+    plain = files_of("automodel")[0][:SEQUENCE]
+    name = "numpy, layout automodel"
+    shown("nemo-automodel", "load_bin_shard", name, read, plain, lambda: map(reader.load_bin_shard, paths))

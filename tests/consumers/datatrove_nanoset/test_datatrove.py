@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,5 +233,10 @@ def test_trace_samples_of_a_nanoset_mixture_are_the_windows_of_the_folders_in_na
 
 
 def test_datatrove_first_window_is_shown(shown) -> None:
-    window = DatatroveFolderDataset(str(SHUFFLED), seq_len=64, token_size=4)[0]["input_ids"]
-    shown("datatrove", "DatatroveFolderDataset", "nanoset", window, plainly(SHUFFLED, 4)[0][0][:65])
+    dataset = DatatroveFolderDataset(str(SHUFFLED), seq_len=64, token_size=4)
+    window = dataset[0]["input_ids"]
+
+    def every() -> Iterator[Any]:
+        return (dataset[number]["input_ids"] for number in range(len(dataset)))
+
+    shown("datatrove", "DatatroveFolderDataset", "nanoset", window, plainly(SHUFFLED, 4)[0][0][:65], every)

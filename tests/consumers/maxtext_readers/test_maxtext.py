@@ -78,4 +78,12 @@ def test_maxtext_samples_in_megatrons_order_are_the_references(tmp_path) -> None
 def test_maxtext_first_sequence_is_shown(shown) -> None:
     prefix = next(prefix for prefix in PREFIXES if prefix.parent == SHUFFLED)
     dataset = MMapIndexedDataset(str(prefix))
-    shown("maxtext", "MMapIndexedDataset", "megatron", dataset[0].copy(), plainly(prefix)[0][0])
+    plain = plainly(prefix)[0][0]
+    shown(
+        "maxtext",
+        "MMapIndexedDataset",
+        "megatron",
+        dataset[0].copy(),
+        plain,
+        lambda: map(dataset.get, range(len(dataset))),
+    )

@@ -234,4 +234,12 @@ def test_megatron_dataset_in_a_bucket_is_read(tmp_path, bucket) -> None:
 def test_megatron_first_document_is_shown(shown) -> None:
     prefix = next(prefix for prefix in PREFIXES if prefix.parent == SHUFFLED)
     dataset = IndexedDataset(str(prefix))  # its records are views, and end with it
-    shown("megatron-core", "IndexedDataset", "megatron", dataset[0].copy(), plainly(prefix)[1][0])
+    plain = plainly(prefix)[1][0]
+    shown(
+        "megatron-core",
+        "IndexedDataset",
+        "megatron",
+        dataset[0].copy(),
+        plain,
+        lambda: map(dataset.get, range(len(dataset))),
+    )

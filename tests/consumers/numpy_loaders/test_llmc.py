@@ -112,5 +112,12 @@ def test_llmc_first_tokens_are_shown(program, shown) -> None:
     release = subprocess.run(commit, capture_output=True, text=True, check=True).stdout.strip()
     first = np.frombuffer(run(program, TRAIN, 0, 1, 1).stdout, np.int32)[: B * T]
     shown(
-        "llm.c", "DataLoader", "numpy, layout llmc", first, files_of(TRAIN)[0][: B * T], release=release, dataset="olmo"
+        "llm.c",
+        "DataLoader",
+        "numpy, layout llmc",
+        first,
+        files_of(TRAIN)[0][: B * T],
+        None,
+        release=release,
+        dataset="olmo",
     )

@@ -88,7 +88,8 @@ def test_numpy_raw_files_hold_the_same_stream_as_the_shards() -> None:
 
 
 def test_numpy_first_tokens_are_shown(shown) -> None:
-    first = sorted((SHARDS / "train").glob("*.npy"))[0]
-    shown("numpy", "load", "numpy, layout npy", np.load(first)[:64], np.fromfile(first, "<u4", 64, offset=128))
-    raw = RAW / "train.bin"
-    shown("numpy", "memmap", "numpy, layout bin", np.memmap(raw, np.uint32, "r")[:64], np.fromfile(raw, "<u4", 64))
+    paths = sorted((SHARDS / "train").glob("*.npy"))
+    plain = np.fromfile(paths[0], "<u4", 64, offset=128)
+    shown("numpy", "load", "numpy, layout npy", np.load(paths[0])[:64], plain, lambda: map(np.load, paths))
+    raw = np.memmap(RAW / "train.bin", np.uint32, "r")
+    shown("numpy", "memmap", "numpy, layout bin", raw[:64], np.fromfile(RAW / "train.bin", "<u4", 64), lambda: [raw])

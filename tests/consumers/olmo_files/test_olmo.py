@@ -6,7 +6,9 @@ import csv
 import gzip
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,4 +158,8 @@ def test_first_window_is_shown(shown, tmp_path) -> None:
     ).build()
     dataset.prepare()
     plain = np.fromfile(files(ALL)[0], dtype_of(ALL))[:64]
-    shown("ai2-olmo-core", "NumpyFSLDatasetConfig", "olmo", dataset[0]["input_ids"], plain)
+
+    def every() -> Iterator[Any]:
+        return (dataset[number]["input_ids"] for number in range(len(dataset)))
+
+    shown("ai2-olmo-core", "NumpyFSLDatasetConfig", "olmo", dataset[0]["input_ids"], plain, every)

@@ -7,7 +7,9 @@ import json
 import os
 import tarfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import webdataset as wds
 
@@ -94,5 +96,10 @@ def test_webdataset_exp_data_is_what_dclms_dataclass_takes() -> None:
 
 
 def test_webdataset_first_context_is_shown(shown) -> None:
-    shard = open_lm_manifest()[0]["shard"]
-    shown("webdataset", "DataPipeline", "webdataset", samples([shard])[0]["json"], plainly_read(shard)[0])
+    shards = [item["shard"] for item in open_lm_manifest()]
+    first = samples(shards[:1])[0]["json"]
+
+    def every() -> Iterator[Any]:
+        return (sample["json"] for sample in samples(shards))
+
+    shown("webdataset", "DataPipeline", "webdataset", first, plainly_read(shards[0])[0], every)

@@ -7,7 +7,9 @@ import json
 import os
 import tarfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -101,6 +103,23 @@ def test_text_loads_as_two_splits_with_a_row_for_each_document_of_megatron(tmp_p
     texts = [*loaded["train"]["text"], *loaded["validation"]["text"]]
     assert len(texts) == len(documents())
     assert len(loaded["validation"]) % 8 == 0
+
+
+@pytest.mark.parametrize("kind", ["parquet_documents", "parquet_contexts", "parquet_text"])
+def test_datasets_first_row_is_shown(kind, shown, tmp_path) -> None:
+    """A text is shown by its bytes."""
+    files = sorted(map(str, (LATEST / kind).glob("*.parquet")))
+    column = "text" if kind == "parquet_text" else "input_ids"
+    loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path))
+    first, plain = loaded[0][column], pq.read_table(files[0]).column(column)[0].as_py()
+
+    def every() -> Iterator[Any]:
+        return (row[column] for row in loaded.with_format("numpy", columns=[column]))
+
+    if kind == "parquet_text":
+        shown("datasets", "load_dataset", kind, first.encode(), plain.encode(), every, dataset="")
+    else:
+        shown("datasets", "load_dataset", kind, first, plain, every)
 
 
 def test_folder_holds_nothing_but_parquet_without_nulls() -> None:
