@@ -51,6 +51,7 @@ def decided_of(
     bands: Bands,
     partitions: int,
     references: int = 0,
+    most_rows: int = 1 << 20,
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint32], dict[str, int]]:
     """(what decide.decide returns, counts of pairs), through files in `folder` as the stages write them.
 
@@ -68,11 +69,12 @@ def decided_of(
         digests.append(np.concatenate(own))
         keyed.append(Sections(signed))
         assert writer.rows == text.documents * (bands.bands + 1)
-    proposed, counts = [], {"rows": 0, "pairs": 0, "pairs_left_out": 0, "compared": 0, "left_out": 0}
+    proposed, counts = [], {"rows": 0, "pairs": 0, "rows_cut": 0, "compared": 0, "left_out": 0}
     for partition in range(partitions):
         (folder / f"pairs-{partition}").mkdir()
         proposed.append(Sections(folder / f"pairs-{partition}"))
-        for name, count in groups.propose(keyed, partition, partitions, proposed[-1].folder, references).items():
+        into = proposed[-1].folder
+        for name, count in groups.propose(keyed, partition, partitions, into, references, most_rows).items():
             counts[name] += count
     answers = []
     for number, text in enumerate(texts):
@@ -80,7 +82,8 @@ def decided_of(
         (answered := folder / f"sets-{number}").mkdir()
         similarity.write_sets(text, asked, digests[number], words, answered)
         answers.append(Sections(answered))
-    assert not any(len(of.read(groups.PAIRS, number, columns=2)) for of in proposed for number in range(references))
+    of_references = [groups.read_pairs(of, len(texts), at) for of in proposed for at in range(references)]
+    assert not any(len(pairs) for blocks in of_references for pairs in blocks)
     matches = [np.empty(0, similarity.MATCH)] * references
     for number, text in enumerate(texts[references:], references):
         rows, compared = similarity.compare(text, proposed, number, digests[number], answers, words, least)
@@ -98,11 +101,12 @@ def found_in(
     bands: Bands,
     partitions: int,
     references: int = 0,
+    most_rows: int = 1 << 20,
 ) -> tuple[Found, dict[str, int]]:
     """(for each text of all shards its kept one and their similarity, or None; counts of pairs)."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = [shard_of(folder / f"text-{number}", of_shard) for number, of_shard in enumerate(shards)]
-    decided, copies, counts = decided_of(folder, texts, least, words, bands, partitions, references)
+    decided, copies, counts = decided_of(folder, texts, least, words, bands, partitions, references, most_rows)
     bases = np.cumsum([0, *map(len, shards)])
     found: Found = [None] * int(bases[-1])
     for number, rows in enumerate(decided):
@@ -163,6 +167,7 @@ text_of_words = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
     ends=st.lists(st.integers(0, 12), max_size=4),
     partitions=st.sampled_from([1, 4, 64]),
     references=st.integers(0, 2),
+    most_rows=st.sampled_from([1, 200, 1 << 20]),
 )
 def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whatever_the_shards(
     tmp_path_factory: pytest.TempPathFactory,
@@ -173,6 +178,7 @@ def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whate
     ends: list[int],
     partitions: int,
     references: int,
+    most_rows: int,
 ) -> None:
     for which, place, word in edits:  # a copy of one of them with a word replaced
         spelled = texts[which % len(texts)].split()
@@ -181,10 +187,10 @@ def test_near_duplicates_with_bands_of_one_row_are_those_of_the_definition_whate
     folder = tmp_path_factory.mktemp("rounds")
     shards = cut(texts, ends)
     references = min(references, len(shards) - 1)
-    found, counts = found_in(folder, shards, float(least), words, EVERY_PAIR, partitions, references)
+    found, counts = found_in(folder, shards, float(least), words, EVERY_PAIR, partitions, references, most_rows)
     assert found == expected(texts, least, words, sum(map(len, shards[:references])))
     assert counts["rows"] == len(texts) * 109
-    assert counts["pairs_left_out"] == counts["left_out"] == 0  # a group of twelve is compared whole
+    assert counts["rows_cut"] == counts["left_out"] == 0  # a group of twelve is compared whole
 
 
 def edited(seed: int, documents: int, distinct: int, words: int) -> list[str]:
@@ -206,11 +212,12 @@ def test_near_duplicates_with_the_usual_bands_are_the_same_for_any_shards_partit
 ) -> None:
     texts = edited(5, documents=400, distinct=30, words=150)
     bands = bands_for(0.8)
-    one, _ = found_in(tmp_path / "one", [texts], 0.8, 5, bands, 1)
+    one, counts = found_in(tmp_path / "one", [texts], 0.8, 5, bands, 1)
     for number, (ends, partitions) in enumerate([([100, 250], 4), ([0, 1, 2, 399], 64), ([13, 13, 77], 4096)]):
         monkeypatch.setattr(similarity, "PAIRS_AT_ONCE", [100, 1 << 22, 1 << 22][number])
-        other, _ = found_in(tmp_path / f"{number}", cut(texts, ends), 0.8, 5, bands, partitions)
-        assert other == one
+        most_rows = [1, 100, 1 << 20][number]
+        cut_up = found_in(tmp_path / f"{number}", cut(texts, ends), 0.8, 5, bands, partitions, most_rows=most_rows)
+        assert cut_up == (one, counts)
     sets = [oracle.runs_of(text, 5) for text in texts]
     removed = [(number, match) for number, match in enumerate(one) if match]
     assert len(removed) > 100
@@ -275,7 +282,7 @@ def test_comparing_a_shard_has_the_answers_of_one_shard_at_a_time_in_memory(tmp_
     pairs = np.array([(0, (number << 32) + number) for number in range(shards)], np.uint64)
     text, digests = shard_of(tmp_path / "text", ["one"]), np.full(1, 7, np.uint64)
     (tmp_path / "pairs").mkdir()
-    write_sections(tmp_path / "pairs", groups.PAIRS, [pairs[:2], pairs])
+    write_sections(tmp_path / "pairs", groups.PAIRS, [pairs[:2], pairs, *[pairs[:0]] * (shards - 2)])
     proposed = [Sections(tmp_path / "pairs")]
     similarity.compare(text, proposed, 0, digests, answers, 5, 0.8)  # compiles
     tracemalloc.start()
@@ -284,6 +291,37 @@ def test_comparing_a_shard_has_the_answers_of_one_shard_at_a_time_in_memory(tmp_
     tracemalloc.stop()
     assert len(matches) >= similarity.ENOUGH
     assert peak < 3 * 24 * leaders < 24 * leaders * shards / 9
+
+
+@pytest.mark.parametrize("alike", ["equal", "of one key"])
+def test_rows_of_one_key_take_memory_for_few_at_a_time_and_are_paired_as_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alike: str
+) -> None:
+    documents, bytes_per_row = 300_000, 80
+    monkeypatch.setattr(groups, "_BLOCK_PAIRS", 1 << 14)
+    monkeypatch.setattr(groups, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(groups, "BATCH_DOCUMENTS", 1 << 14)
+    keys = np.full((documents, 2), 7, np.uint64)
+    if alike == "of one key":
+        keys[:, 1] += np.arange(documents, dtype=np.uint64) | groups.EQUAL  # in the other partition
+    (tmp_path / "keys").mkdir()
+    with groups.KeyWriter(tmp_path / "keys") as writer:
+        for batch in np.array_split(keys, 100):
+            writer.append(batch)
+    found, peaks = [], []
+    for number, most_rows in enumerate([20_000, 20_000, 1 << 20]):  # the first one compiles
+        (folder := tmp_path / f"{number}").mkdir()
+        tracemalloc.start()
+        counts = groups.propose([Sections(tmp_path / "keys")], 0, 2, folder, 0, most_rows)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        pairs = np.concatenate([*groups.read_pairs(Sections(folder), 1, 0)])
+        found.append((counts, sorted(map(tuple, pairs.tolist()))))
+    assert found[1] == found[2]
+    assert found[1][0]["pairs"] > documents - groups.LEADERS
+    constant = 6 << 20
+    assert peaks[1] < constant + bytes_per_row * 20_000
+    assert 2 * peaks[1] < peaks[2] < constant + bytes_per_row * found[0][0]["rows"]
 
 
 def test_pairs_of_a_skewed_shard_take_memory_for_few_at_a_time_and_match_as_all_at_once(
@@ -356,7 +394,7 @@ def test_documents_of_a_large_group_are_compared_with_a_bounded_number_and_the_r
     texts = edited(7, documents=600, distinct=1, words=200)
     found, counts = found_in(tmp_path, [texts], 0.8, 5, bands_for(0.8), 1)
     assert counts["pairs"] <= groups.LEADERS * 19 * len(texts)
-    assert counts["pairs_left_out"] > 0 < counts["left_out"]
+    assert counts["rows_cut"] > 0 < counts["left_out"]
     true = sum(match is not None for match in oracle.decide_quickly([oracle.runs_of(text, 5) for text in texts], "0.8"))
     assert sum(match is not None for match in found) >= 0.99 * true
 

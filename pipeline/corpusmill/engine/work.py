@@ -64,7 +64,7 @@ class Resources:
     `vocabulary`    the path of the tokenizer's file, which the lock identifies by its content; None: found by its name
     `engine`        which library encodes: all give the same ids
     `batch_bytes`   text that is encoded at once
-    `dedup_memory`  bytes that a task of find_ranges may take
+    `dedup_memory`  bytes that a task of propose or find_ranges may take
     `sources`       the entries of `source.paths`, for messages
     `seconds`       how long a batch may take in each of the user's steps, by name
     `steps_folder`  where all steps of the stage are, those of earlier builds too

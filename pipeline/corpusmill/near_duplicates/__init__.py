@@ -18,7 +18,7 @@ The room's stages are in stages/; the modules that write the files between them 
 `shard << 32 | ordinal`, shards of references first: numbers are in the order of documents.
 
 Hashing proposes, sets decide: of the pairs at the threshold Bands.recall is proposed (0.996 at 0.8), more above it. Two
-bounds keep a group of n near-copies from costing n^2: pairs with LEADERS documents per group (groups.py), and few
+bounds keep a group of n near-copies from costing n^2: pairs with the first documents of a group (groups.py), and few
 comparisons for a document that has matches (similarity.py). What they leave out is counted. Documents with equal runs
 are never missed: their digests are a key of their own, and one that equals a document that goes, goes with it.
 
@@ -30,9 +30,7 @@ Price: benchmarks/results/near_duplicates.json. On disk 16 bytes x (bands + 1) f
 earlier document of a pair. Memory: BYTES_PER_ROW for each key of a partition; 60 bytes for each of PAIRS_AT_ONCE
 pairs, 24 for each earlier document of one shard, and the runs of 16 MB of text; 36 bytes for each document in `decide`.
 
-In a group of 100,000 near-copies around the threshold a near-copy costs five documents. Its keys lie in 18 groups, each
-with LEADERS of its own: 254 pairs are written, read and sorted, which alone costs more than a document, and 41 sets are
-compared, because few of the first reach the threshold. Two shorter ways were measured and not taken: comparing the rest
-in steps until ENOUGH match saves 7 % of the whole and keeps one in twelve of the copies that go now; marks that bound a
-similarity before its hashes are looked up save 5 %.
+In a group of 100,000 near-copies around the threshold a near-copy costs 2.7 documents: its runs are hashed for its
+keys and again for its comparisons, and it is compared with twenty sets. With ENOUGH = 2 it costs 7 % less, and one in
+ten of the copies that go now is kept.
 """

@@ -3,39 +3,42 @@
     keys            key u64 | tag u32 | document u32      16 bytes each: a row for every key of a document of the shard
     keys.index      u64: the first row of each bucket (key >> 52) of each batch of BATCH_DOCUMENTS documents
 
-The documents of a partition that share a key are a group. Each is paired with earlier ones of its group, with all of
-them while it has few, in a large group with `LEADERS` of them: half are the group's first, which are those that are
-kept if all are alike, half the last before it. Documents with equal digests (the tag) count once among the leaders.
-What that leaves out is counted. The digest is a key, too, so equal documents always meet the first of their kind.
-Documents of references (`dedup.against`) come first, lead their groups, and are not paired with each other.
+The documents of a partition that share a key are a group, and the first LEADERS of them lead it: those are kept if all
+are alike. A leader is paired with all earlier documents of its group, a later document with the FIRST first leaders.
+Documents with equal digests (the tag) count once among the leaders. Rows that have fewer pairs than earlier documents
+are counted. The digest is a key, too, so equal documents always meet the first of their kind. Documents of references
+(`dedup.against`) come first, lead their groups, and are not paired with each other.
 
-    pairs           sections by shard: document u64 | earlier document, of any shard, u64 (see numbered), with EQUAL if
-                    they were found by their digests
+    pairs           sections by block, then shard: document u64 | earlier document, of any shard, u64 (see numbered),
+                    with EQUAL if they were found by their digests
     leaders         sections by shard: the documents that are the earlier one of a pair u64, ascending
+
+Memory: `most_rows` rows, however many documents have one key. When so many were read, only leaders stay in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusmill.engine.sections import Sections, SectionWriter, write_sections
+from corpusmill.engine.sections import Sections, write_sections
 from corpusmill.kernels.compiled import kernel
 
 KEYS, PAIRS, LEADERS_FILE = "keys", "pairs", "leaders"
 BUCKETS = 4096
 BATCH_DOCUMENTS = 1 << 16
-LEADERS = 16
+LEADERS, FIRST = 16, 4
 EQUAL = np.uint64(1 << 63)
 ROW = np.dtype([("key", "<u8"), ("tag", "<u4"), ("document", "<u4")])
 
 _CHUNK = 1 << 16
 _SHARD = np.uint64(32)
-_FIRST = LEADERS // 2
+_BLOCK_PAIRS = 1 << 20
 
 
 def numbered(shard: int, documents: NDArray[Any]) -> NDArray[np.uint64]:
@@ -93,115 +96,120 @@ class KeyWriter:
 
 
 def propose(
-    shards: Sequence[Sections], partition: int, partitions: int, folder: Path, references: int = 0
+    shards: Sequence[Sections], partition: int, partitions: int, folder: Path, references: int, most_rows: int
 ) -> dict[str, int]:
-    """Write the pairs of a partition; returns counts: rows, pairs, pairs_left_out.
+    """Write the pairs of a partition; returns counts: rows, pairs, rows_cut.
 
     `shards`: their folders of keys, in order, of which the first `references` are not paired with earlier documents;
     `partitions` divides BUCKETS.
     """
-    first, last = partition * BUCKETS // partitions, (partition + 1) * BUCKETS // partitions
-    rows, numbers = _rows_of(shards, first, last)
-    order = np.argsort(rows["key"], kind="stable")
-    grouped = _shared(rows["key"][order])
-    order = order[grouped]
-    keys, tags, numbers = rows["key"][order], rows["tag"][order], numbers[order]
-    read = len(rows)
-    del rows, order
-    counts = np.zeros(len(shards), np.int64)
-    left_out = 0
-    leads = np.zeros(len(keys), np.bool_)
-    for pairs, missed in _pairs(keys, tags, numbers, leads, references):
-        counts += np.bincount(shards_of(pairs[:, 0]), minlength=len(shards))
-        left_out += missed
-    with SectionWriter(folder, PAIRS, counts.tolist(), 16) as writer:
-        for pairs, _ in _pairs(keys, tags, numbers, leads, references):
+    counts = {"rows": 0, "pairs": 0, "rows_cut": 0}
+    leaders, starts = [np.empty(0, np.uint64)], [np.zeros(1, np.int64)]
+    with (folder / PAIRS).open("wb") as file:
+        for pairs in _blocks(_pairs(shards, partition, partitions, references, most_rows, counts)):
             of_shard = shards_of(pairs[:, 0]).astype(np.min_scalar_type(len(shards)))
+            leaders.append(np.unique(pairs[:, 1] & ~EQUAL))
             pairs[:, 0] = documents_of(pairs[:, 0])
-            by_shard = np.argsort(of_shard, kind="stable")
-            bounds = np.searchsorted(of_shard[by_shard], np.arange(len(shards) + 1))
-            for shard in np.flatnonzero(np.diff(bounds)).tolist():
-                writer.append(shard, pairs[by_shard[bounds[shard] : bounds[shard + 1]]])
-    leaders = np.unique(numbers[leads])
-    bounds = np.searchsorted(leaders, numbered(0, np.arange(len(shards) + 1)) << _SHARD)
-    own = [documents_of(leaders[bounds[shard] : bounds[shard + 1]]) for shard in range(len(shards))]
-    write_sections(folder, LEADERS_FILE, own)
-    return {"rows": read, "pairs": int(counts.sum()), "pairs_left_out": left_out}
+            file.write(pairs[np.argsort(of_shard, kind="stable")].data)
+            starts.append(counts["pairs"] + np.cumsum(np.bincount(of_shard, minlength=len(shards))))
+            counts["pairs"] += len(pairs)
+    (folder / f"{PAIRS}.index").write_bytes(np.concatenate(starts).astype("<u8").data)
+    asked = np.unique(np.concatenate(leaders))
+    bounds = np.searchsorted(asked, numbered(0, np.arange(len(shards) + 1)) << _SHARD)
+    write_sections(folder, LEADERS_FILE, [documents_of(asked[low:high]) for low, high in pairwise(bounds)])
+    return counts
 
 
-def _rows_of(shards: Sequence[Sections], first: int, last: int) -> tuple[NDArray[Any], NDArray[np.uint64]]:
-    """The rows of the buckets [first, last) of all shards in order, and the number of the document of each."""
-    rows, numbers = [np.empty(0, ROW)], [np.empty(0, np.uint64)]
+def read_pairs(proposed: Sections, shards: int, shard: int) -> Iterator[NDArray[np.uint64]]:
+    """The pairs of one of so many shards, uint64 (n, 2), by block: a document of it, an earlier one; some repeated."""
+    for block in range((len(proposed.whole(f"{PAIRS}.index")) - 1) // shards):
+        yield proposed.map(PAIRS, block * shards + shard, columns=2)
+
+
+def _batches(shards: Sequence[Sections], first: int, last: int) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
+    """The rows of the buckets [first, last), batch by batch in order, and the number of the document of each."""
     for number, shard in enumerate(shards):
-        for batch in range(len(shard.whole(f"{KEYS}.index")) // BUCKETS):
-            own = shard.read_range(KEYS, batch * BUCKETS + first, batch * BUCKETS + last, ROW)
-            rows.append(own)
-            numbers.append(numbered(number, own["document"]))
-    return np.concatenate(rows), np.concatenate(numbers)
-
-
-def _shared(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which of these sorted keys another one equals."""
-    same = np.zeros(len(keys) + 1, np.bool_)
-    same[1:-1] = keys[1:] == keys[:-1]
-    shared: NDArray[np.bool_] = same[1:] | same[:-1]
-    return shared
+        for batch in range(0, len(shard.whole(f"{KEYS}.index")) - 1, BUCKETS):
+            rows = shard.read_range(KEYS, batch + first, batch + last, ROW)
+            yield rows, numbered(number, rows["document"])
 
 
 def _pairs(
-    keys: NDArray[np.uint64],
-    tags: NDArray[np.uint32],
-    numbers: NDArray[np.uint64],
-    leads: NDArray[np.bool_],
-    references: int,
-) -> Iterator[tuple[NDArray[np.uint64], int]]:
-    """(uint64 (n, 2): later and earlier document of each pair; how many pairs were left out), chunk by chunk; sets
-    `leads` of the rows of earlier documents.
-    """
-    state, leaders = np.zeros(2, np.int64), np.empty(LEADERS, np.int64)
-    pairs = np.empty((min(_CHUNK, len(keys)) * LEADERS, 2), np.uint64)
-    own = np.uint64(references) << _SHARD
-    for first in range(0, len(keys), _CHUNK):
-        last = min(first + _CHUNK, len(keys))
-        filled, missed = pair_rows(keys, tags, numbers, own, first, last, state, leaders, leads, pairs)
-        yield pairs[:filled].copy(), missed
+    shards: Sequence[Sections], partition: int, partitions: int, references: int, most: int, counts: dict[str, int]
+) -> Iterator[NDArray[np.uint64]]:
+    """uint64 (n, 2): the later and the earlier document of each pair of a partition, both numbered, chunk by chunk."""
+    rows, numbers = np.empty(0, ROW), np.empty(0, np.uint64)
+    batches = _batches(shards, partition * BUCKETS // partitions, (partition + 1) * BUCKETS // partitions)
+    pairs = np.empty((_CHUNK * LEADERS, 2), np.uint64)
+    while new := [*_rows_of(batches, max(most - len(rows), most // 4, 1))]:
+        own = max(np.uint64(references) << _SHARD, min(batch.min(initial=EQUAL) for _, batch in new))
+        counts["rows"] += sum(len(batch) for batch, _ in new)
+        rows = np.concatenate([rows, *(batch for batch, _ in new)])
+        numbers = np.concatenate([numbers, *(batch for _, batch in new)])
+        del new
+        order = np.argsort(rows["key"], kind="stable")
+        keys, leads = rows["key"][order], np.zeros(len(rows), np.bool_)
+        state, leaders = np.zeros(1, np.int64), np.empty(LEADERS, np.int64)
+        for first in range(0, len(keys), _CHUNK):
+            last = min(first + _CHUNK, len(keys))
+            filled, cut = pair_rows(keys, order, rows["tag"], numbers, own, first, last, state, leaders, leads, pairs)
+            counts["rows_cut"] += cut
+            yield pairs[:filled].copy()
+        del order, keys
+        rows, numbers = rows[leads], numbers[leads]
+
+
+def _rows_of(batches: Iterator[tuple[NDArray[Any], Any]], count: int) -> Iterator[tuple[NDArray[Any], Any]]:
+    """The next batches, with so many rows or those that are left."""
+    while count > 0 and (batch := next(batches, None)) is not None:
+        yield batch
+        count -= len(batch[0])
+
+
+def _blocks(pairs: Iterator[NDArray[np.uint64]]) -> Iterator[NDArray[np.uint64]]:
+    """Neighbours as one, of at least _BLOCK_PAIRS but the last."""
+    waiting: list[NDArray[np.uint64]] = []
+    for chunk in pairs:
+        waiting.append(chunk)
+        if sum(map(len, waiting)) >= _BLOCK_PAIRS:
+            yield np.concatenate(waiting)
+            waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 @kernel
 def pair_rows(
-    keys: Any, tags: Any, numbers: Any, own: Any, first: Any, last: Any, state: Any, leaders: Any, leads: Any,
-    pairs: Any,
+    keys: Any, order: Any, tags: Any, numbers: Any, own: Any, first: Any, last: Any, state: Any, leaders: Any,
+    leads: Any, pairs: Any,
 ) -> Any:  # fmt: skip
-    """Pair the documents of rows [first, last) with the leaders of their groups; returns (pairs, pairs left out).
+    """Pair the documents of rows [first, last) with the leaders of their groups; returns (pairs, rows cut).
 
-    keys, tags, numbers     of the rows, by key, then number
-    own                     the least number that is paired with earlier ones
-    state, leaders          of the group that the row before `first` belongs to: how many leaders it has, how many
-                            documents it has had; the row of each leader
-    leads                   set for the rows of documents that are the earlier one of a pair
-    pairs                   uint64 (LEADERS x rows, 2), filled: later, earlier
+    keys, order     of the rows, ascending; where each stands in `tags` and `numbers`, whose order is that of documents
+    own             the least number that is paired with earlier ones
+    state, leaders  of the group that the row before `first` belongs to: how many leaders it has; where each stands
+    leads           set for the rows of leaders
+    pairs           uint64 (LEADERS x rows, 2), filled: later, earlier
     """
-    filled = missed = 0
+    filled = cut = 0
     for row in range(first, last):
         if row == 0 or keys[row] != keys[row - 1]:
-            state[0] = state[1] = 0
-        known = False
-        equal = EQUAL if np.uint32(keys[row] & np.uint64(0xFFFFFFFF)) == tags[row] else np.uint64(0)
+            leaders[0], state[0] = order[row], 1
+            leads[order[row]] = True
+            continue
+        place = order[row]
+        number, tag, known = numbers[place], tags[place], False
+        equal = EQUAL if np.uint32(keys[row] & np.uint64(0xFFFFFFFF)) == tag else np.uint64(0)
+        paired = state[0] if state[0] < LEADERS else FIRST
         for leader in range(state[0]):
             earlier = leaders[leader]
-            known = known or tags[earlier] == tags[row]
-            if numbers[row] >= own and numbers[earlier] != numbers[row]:
-                pairs[filled, 0], pairs[filled, 1] = numbers[row], numbers[earlier] | equal
-                leads[earlier] = True
+            known = known or tags[earlier] == tag
+            if leader < paired and number >= own and numbers[earlier] != number:
+                pairs[filled, 0], pairs[filled, 1] = number, numbers[earlier] | equal
                 filled += 1
-        missed += (state[1] - state[0]) * (numbers[row] >= own)
-        if not known:
-            place = state[0]
-            if place == LEADERS:
-                for leader in range(_FIRST, LEADERS - 1):
-                    leaders[leader] = leaders[leader + 1]
-                place = LEADERS - 1
-            leaders[place] = row
-            state[0] = place + 1
-            state[1] += 1
-    return filled, missed
+        cut += paired < state[0] and number >= own
+        if not known and state[0] < LEADERS:
+            leaders[state[0]] = place
+            leads[place] = True
+            state[0] += 1
+    return filled, cut

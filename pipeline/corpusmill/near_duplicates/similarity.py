@@ -7,10 +7,10 @@ up in that of the later one.
     sets            u64: the distinct hashes of each leader's runs
     matches         document u64 | earlier document u64 | similarity f64     of one shard, by document, then earlier
 
-A document is compared with the SOON others that share most keys with it and the SOON earliest of the rest, because of a
-group of near-copies the first are kept; then, unless ENOUGH of these match, with all that it was paired with. So in a
-group of near-copies it costs a few comparisons, and where texts share a template none is missed. What that leaves out
-is counted.
+A document that was paired with more than WHOLE others is compared with the SOON of them that share most keys with it
+and the SOON earliest of the rest, because of a group of near-copies the first are kept; then, unless ENOUGH of these
+match, with all. So in a group of near-copies it costs a few comparisons, and where texts share a template none is
+missed. What that leaves out is counted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from corpusmill.documents.text_shard import TextShard
 from corpusmill.engine.sections import Sections
 from corpusmill.kernels.compiled import kernel
 from corpusmill.kernels.slices import release_pages, runs
-from corpusmill.near_duplicates.groups import EQUAL, PAIRS, documents_of, shards_of
+from corpusmill.near_duplicates.groups import EQUAL, documents_of, read_pairs, shards_of
 from corpusmill.near_duplicates.signatures import BATCH_BYTES, Signer, mixed, place_in, table_bits
 
 LEADERS, DIGESTS, SET_ENDS, SETS, MATCHES = "leaders", "digests", "set_ends", "sets", "matches"
-SOON, ENOUGH = 6, 6
+WHOLE, SOON, ENOUGH = 12, 4, 4
 PAIRS_AT_ONCE = 1 << 22  # of a shard, in memory: 60 bytes each
 MATCH = np.dtype([("document", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
 
@@ -38,6 +38,7 @@ _RANK, _MOST_TIMES = np.uint64(57), 127  # above the number of a document: how o
 _BLOCK_BYTES = 16 << 20  # of text whose sets are in memory
 _READ_HASHES = 4 << 20
 _READ_PAIRS = 1 << 18
+_LOOKED_UP = 16  # hashes, between two looks at what is left
 _GAP_HASHES = 16 << 10  # between two sets that are read at once
 
 Numbers = NDArray[np.uint64]
@@ -84,14 +85,14 @@ def compare(
     time is in memory.
     """
     ends = np.zeros(text.documents, np.int64)
-    for pairs in _read_pairs(proposed, shard):
+    for pairs in _read_pairs(proposed, len(answers), shard):
         ends += np.bincount(pairs[:, 0].astype(np.int64), minlength=text.documents)
     np.cumsum(ends, out=ends)
     matches, counts = [np.empty(0, MATCH)], {"compared": 0, "left_out": 0}
     for first, last in runs(ends.astype(np.uint64), PAIRS_AT_ONCE):
         base, filled = int(ends[first - 1]) if first else 0, 0
         pairs = np.empty((int(ends[last - 1]) - base, 2), np.uint64)
-        for block in _read_pairs(proposed, shard):
+        for block in _read_pairs(proposed, len(answers), shard):
             mine = block[(block[:, 0] >= first) & (block[:, 0] < last)]
             pairs[filled : filled + len(mine)] = mine
             filled += len(mine)
@@ -111,12 +112,12 @@ def compare(
     return np.concatenate(matches), counts
 
 
-def _read_pairs(proposed: Sequence[Sections], shard: int) -> Iterator[Numbers]:
-    """The pairs of a shard, uint64 (n, 2): a document of the shard, an earlier one; in any order, some repeated."""
+def _read_pairs(proposed: Sequence[Sections], shards: int, shard: int) -> Iterator[Numbers]:
+    """The pairs of a shard, of all partitions in any order (groups.read_pairs)."""
     for partition in proposed:
-        pairs = partition.map(PAIRS, shard, columns=2)
-        for first in range(0, len(pairs), _READ_PAIRS):
-            yield pairs[first : first + _READ_PAIRS]
+        for pairs in read_pairs(partition, shards, shard):
+            for first in range(0, len(pairs), _READ_PAIRS):
+                yield pairs[first : first + _READ_PAIRS]
 
 
 def _matches(
@@ -140,7 +141,7 @@ def _matches(
         first, last = np.searchsorted(pairs[open_pairs, 0], [block[0], block[-1] + 1])
         mine = open_pairs[first:last]
         own = np.searchsorted(block, pairs[mine, 0].astype(np.int64))
-        similar[mine] = _similarities(hashes, ends, own, of_shard[mine], firsts[mine], lasts[mine], answers)
+        similar[mine] = _similarities(hashes, ends, own, of_shard[mine], firsts[mine], lasts[mine], answers, least)
         done += len(ends)
     kept = np.flatnonzero(similar >= least)
     matches = np.empty(len(kept), MATCH)
@@ -193,15 +194,15 @@ def order_most_shared(  # noqa: PLR0912 (one pass over the pairs of each documen
                 ranked[distinct] = number | np.uint64(_MOST_TIMES - min(times[place], _MOST_TIMES)) << _RANK
                 times[place] = 0
                 distinct += 1
-        if distinct > 2 * SOON:
+        if distinct > WHOLE:
             ranked[:distinct].sort()
         for rank in range(distinct):
             ranked[rank] &= (np.uint64(1) << _RANK) - np.uint64(1)
-        if distinct > 2 * SOON:
+        if distinct > WHOLE:
             ranked[SOON:distinct].sort()
         for rank in range(distinct):
             ordered[filled, 0], ordered[filled, 1] = np.uint64(document), ranked[rank]
-            soon[filled] = rank < 2 * SOON
+            soon[filled] = rank < 2 * SOON or distinct <= WHOLE
             filled += 1
     return filled
 
@@ -214,8 +215,11 @@ def _similarities(
     firsts: NDArray[np.int64],
     lasts: NDArray[np.int64],
     answers: Sequence[Sections],
+    least: float,
 ) -> NDArray[np.float64]:
-    """The similarity of each pair: set `own` of `hashes`, and the set [first, last) of a shard's answers."""
+    """The similarity of each pair, less than `least` if it is: set `own` of `hashes`, and [first, last) of a shard's
+    answers.
+    """
     similar = np.empty(len(own), np.float64)
     begins = np.concatenate([np.zeros(1, np.int64), ends])
     for shard in np.unique(of_shard).tolist():
@@ -229,7 +233,8 @@ def _similarities(
             chosen = mine[by_own]
             table = np.empty(1 << table_bits(int(np.diff(begins).max())), np.uint64)
             result = np.empty(high - low, np.float64)
-            jaccard(hashes, begins, own[chosen], read, begin[by_own] - base, end[by_own] - base, table, result)
+            sets = own[chosen], read, begin[by_own] - base, end[by_own] - base
+            jaccard(hashes, begins, *sets, least, table, result)
             similar[chosen] = result
     return similar
 
@@ -245,9 +250,12 @@ def _read_at_once(firsts: NDArray[np.int64], lasts: NDArray[np.int64]) -> Iterat
 
 
 @kernel
-def jaccard(own: Any, begins: Any, which: Any, others: Any, firsts: Any, lasts: Any, table: Any, similar: Any) -> None:
+def jaccard(
+    own: Any, begins: Any, which: Any, others: Any, firsts: Any, lasts: Any, least: Any, table: Any, similar: Any
+) -> None:
     """Fill `similar` float64 (n,) with the similarities of sets `which[i]` of `own` and `[firsts[i], lasts[i])` of
-    `others`. Sets are distinct mixed uint64, none 0, and not empty; `table`: room for the largest of `own`.
+    `others`; with less, and less than `least`, where the similarity is less. Sets are distinct mixed uint64, none 0,
+    and not empty; `table`: room for the largest of `own`.
     """
     bits = 0
     for pair in range(len(which)):
@@ -257,7 +265,11 @@ def jaccard(own: Any, begins: Any, which: Any, others: Any, firsts: Any, lasts: 
             table[: 1 << bits] = 0
             for i in range(begin, stop):
                 table[place_in(table, bits, own[i])] = own[i]
-        shared = 0
-        for j in range(firsts[pair], lasts[pair]):
-            shared += table[place_in(table, bits, others[j])] == others[j]
-        similar[pair] = shared / (stop - begin + lasts[pair] - firsts[pair] - shared)
+        at, last, shared = firsts[pair], lasts[pair], 0
+        both = stop - begin + last - at
+        needed = np.int64(both * least / (1.0 + least) - 1e-6)  # of shared runs, or one fewer
+        while at < last and shared + last - at >= needed:
+            for j in range(at, min(at + _LOOKED_UP, last)):
+                shared += table[place_in(table, bits, others[j])] == others[j]
+            at += _LOOKED_UP
+        similar[pair] = shared / (both - shared)

@@ -217,15 +217,18 @@ def _inputs_propose(build: Build, _unit: str) -> dict[str, list[StepName]]:
     return {"keys": whole(build, "reference_sign", "sign")}
 
 
-def _run_propose(inputs: Inputs, settings: ProposeSettings, folder: Path, _resources: Resources) -> Outcome:
+def _run_propose(inputs: Inputs, settings: ProposeSettings, folder: Path, resources: Resources) -> Outcome:
+    most_rows = resources.dedup_memory // BYTES_PER_ROW
     shards = [sections_in(step) for step in inputs.every("keys")]
-    counts = groups.propose(shards, settings.partition, settings.partitions, folder, settings.references or 0)
+    counts = groups.propose(
+        shards, settings.partition, settings.partitions, folder, settings.references or 0, most_rows
+    )
     return Outcome(counts={**counts, "bytes_read": 16 * counts["rows"]})
 
 
 PROPOSE = Stage(
     "propose",
-    version=1,
+    version=2,
     after=("sign", "reference_sign"),
     wanted=wanted,
     units=_units_propose,
@@ -342,7 +345,7 @@ def _run_compare(inputs: Inputs, settings: CompareSettings, folder: Path, _resou
 
 COMPARE = Stage(
     "compare",
-    version=1,
+    version=2,
     after=("sets", "reference_sets"),
     per_shard=True,
     wanted=wanted,
