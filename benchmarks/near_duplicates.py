@@ -55,7 +55,7 @@ SHARD_BYTES = 64_000_000
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("scratch", type=Path)
-    parser.add_argument("--peers", help="a Python that has datatrove, rensa and datasketch")
+    parser.add_argument("--peers", help="a Python that has datatrove, its spacy, rensa and datasketch")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--originals", type=int, default=1500, help="documents of a draw that are not edited")
     parser.add_argument("--each", type=int, default=80, help="documents of a draw that are edited in each way")
