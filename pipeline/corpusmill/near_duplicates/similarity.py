@@ -9,8 +9,8 @@ up in that of the later one.
 
 A document that was paired with more than WHOLE others is compared with the SOON of them that share most keys with it
 and the SOON earliest of the rest, because of a group of near-copies the first are kept; then, unless ENOUGH of these
-match, with all. So in a group of near-copies it costs a few comparisons, and where texts share a template none is
-missed. What that leaves out is counted.
+match, with all. So in a group of near-copies it costs a few comparisons, and where texts share a template none that it
+was paired with is missed. What that leaves out is counted.
 """
 
 from __future__ import annotations
