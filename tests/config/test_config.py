@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from corpusmill.config import EXAMPLE, FORMATS, DatasetConfig, absolute, check_config, load_config, parse_config
+from corpusmill.config.reading import SHAPES
 from corpusmill.config.schedule import ScheduleConfig
 from corpusmill.config.starter import example_text, starter
 from tests.raising import raises
@@ -111,6 +114,19 @@ def test_config_sizes_with_units_are_bytes() -> None:
         ("{paths: [data]}", "{paths: []}", ["config.wrong_value", "source.paths"]),
         ("{paths: [data]}", "{paths: data}", ["config.wrong_value", "source.paths", "must be a list, got 'data'"]),
         ("{name: cl100k_base}", "cl100k_base", ["config.wrong_value", "must be a section with keys of its own"]),
+        ("{paths: [data]}", "{paths: [data], id_field: ''}", ["config.wrong_value", "must not be empty, got ''"]),
+        ("{paths: [data]}", "{paths: [data], 1: 2}", ["config.wrong_value", "a key must be text, got 1"]),
+        (
+            "name: tiny",
+            "name: Tiny",
+            ["config.wrong_value", "must be lower-case letters, digits, - and _", "got 'Tiny'"],
+        ),
+        ("name: tiny", "name: tiny\ndag: {start: soon}", ["config.wrong_value", "must be a date, such as 2026-01-31"]),
+        (
+            "{megatron: }",
+            "{parquet_documents: {columns: ids}}",
+            ["config.wrong_value", "must be a list"],
+        ),
         ("exports: {megatron: }", "exports: {}", ["config.no_export"]),
         (
             "exports: {megatron: }",
@@ -135,6 +151,21 @@ def test_config_bad_value_names_key_and_mend(old: str, new: str, message: list[s
     assert old in MINIMAL
     with raises(*message, "x.yaml"):
         parse_config(MINIMAL.replace(old, new), where="x.yaml")
+
+
+def test_config_every_pattern_is_told_in_words() -> None:
+    def patterns(node: Any) -> Iterator[str]:
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+            yield from [value] if key == "pattern" and isinstance(value, str) else patterns(value)
+
+    sizes = TypeAdapter(ByteSize).json_schema()["anyOf"][0]["pattern"]
+    assert {*patterns(DatasetConfig.model_json_schema())} - {sizes} == SHAPES.keys()
+
+
+def test_config_tuple_whose_one_item_is_wrong_has_one_problem() -> None:
+    with raises("config.wrong_value", "columns.0") as caught:
+        parse_config(MINIMAL.replace("{megatron: }", "{parquet_documents: {columns: [ids]}}"), where="x.yaml")
+    assert "empty" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])

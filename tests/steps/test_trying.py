@@ -75,7 +75,7 @@ def test_classes_of_the_docs_run(root: Path) -> None:
         (["lacking:step"], "ModuleNotFoundError at lacking.py:1, in <module>: no module nosuch next install nosuch"),
         (["my_filters:long_enough", "--set", "word=1"], "next fix `with` (--set)"),
         (["my_filters:long_enough", "--set", "words=[1]"], "next fix the step, or set on_error: keep or drop"),
-        (["my_filters"], "pattern"),
+        (["my_filters"], "use must be module:name, such as"),
         (["my_filters:long_enough", "--set", "words"], "not KEY=VALUE"),
         (["my_filters:long_enough", "--set", "words=[1]"], "TypeError at my_filters.py"),
     ],

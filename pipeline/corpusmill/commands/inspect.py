@@ -247,7 +247,7 @@ def try_step(
     try:
         step = sections.StepConfig.model_validate(wanted)
     except pydantic.ValidationError as error:
-        problems = [problem["msg"].removeprefix("Value error, ") for problem in error.errors()]
+        problems = [f"{problem['loc'][0]} {reading.explained(problem)}" for problem in error.errors()]
         raise typer.BadParameter("; ".join(problems)) from None
     tried = chain.try_steps(
         [step],

@@ -10,6 +10,8 @@ from pydantic import ByteSize, Field, model_validator
 from corpusmill.config.values import LARGEST_COUNT, SPLIT_NAME, Bytes, Count, Location, Section
 from corpusmill.errors import InvalidValueError
 
+SHARD_NAME = r"^[A-Za-z0-9_/.{}-]+\.(npy|bin)$"
+
 
 class ShuffleConfig(Section):
     """The order of the exports: a global shuffle, or source order, which ignores the other keys of the section."""
@@ -73,7 +75,7 @@ class NumpyConfig(FormatSection):
     test_shards: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
     test_name: Annotated[str, Field(pattern=SPLIT_NAME)] | None = None
     train_name: Annotated[str, Field(pattern=SPLIT_NAME)] = "train"
-    file_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_/.{}-]+\.(npy|bin)$")] = "{split}/{split}_{number}.npy"
+    file_name: Annotated[str, Field(pattern=SHARD_NAME)] = "{split}/{split}_{number}.npy"
     number_digits: Annotated[int, Field(ge=1, le=12, strict=True)] = 4
     placeholders: bool = False
     checkpoints: bool = False

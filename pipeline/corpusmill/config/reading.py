@@ -13,7 +13,10 @@ import yaml
 from pydantic import ValidationError
 
 from corpusmill.config.dataset import DatasetConfig
-from corpusmill.config.values import Section
+from corpusmill.config.exports import SHARD_NAME
+from corpusmill.config.schedule import NAME_PATTERN
+from corpusmill.config.sections import LANGUAGE, LICENSE, SHA256, TOKENIZER_LIBRARY, TOKENIZER_NAME
+from corpusmill.config.values import SPLIT_NAME, THRESHOLD, USED, Section
 from corpusmill.config.yaml_text import CONTROL, LONGEST_SHOWN, invalid, labelled, line_of, read_text, read_yaml, shown
 from corpusmill.errors import ConfigError, InvalidValueError
 
@@ -45,7 +48,9 @@ def check_config(values: Any, *, where: str, node: yaml.Node | None = None) -> D
         if not problems:
             return DatasetConfig.model_validate(values)
     except ValidationError as error:
-        problems = [_explain(dict(problem), node) for problem in error.errors()]
+        # pydantic calls a tuple too short whose one item is wrong.
+        errors = [found for found in error.errors() if found["type"] != "too_short" or not found["input"]]
+        problems = [_explain(dict(problem), node) for problem in errors]
         problems.sort(key=lambda problem: problem[1].code != "config.unknown_key")  # a misspelt key is missing, too
     except Exception as error:  # a validator may raise anything; one file must not break the others
         raise ConfigError(
@@ -82,12 +87,41 @@ def _texts(value: Any, keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
 # In pydantic's words: a valid dictionary or instance of a class.
 WANTED = {
     **dict.fromkeys(("model_type", "dict_type"), "must be a section with keys of its own"),
-    "list_type": "must be a list",
-    "string_type": "must be text",
+    **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
+    **dict.fromkeys(("string_too_short", "too_short"), "must not be empty"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("byte_size", "byte_size_unit"), "must be a size, such as 256MiB or 10GB"),
+    "string_type": "must be text",
+    "invalid_key": "a key must be text",
 }
+A_DATE = "must be a date, such as 2026-01-31"
+SHAPES = {
+    NAME_PATTERN: "must be lower-case letters, digits, - and _ (at most 63), and begin with a letter or a digit",
+    SPLIT_NAME: "must be letters, digits, - and _ (at most 32), and begin with a letter or a digit",
+    SHARD_NAME: "must be letters, digits, / _ . - and {}, and end in .npy or .bin",
+    SHA256: "must be a sha256: 64 digits of 0-9 and a-f",
+    TOKENIZER_NAME: "must not be empty, nor hold white space or |",
+    TOKENIZER_LIBRARY: "must be tiktoken, sentencepiece or empty",
+    LICENSE: "must be a license's name on the Hub, such as odc-by",
+    LANGUAGE: "must be a language's code, such as de",
+    THRESHOLD: "must be default, strict, or a share above 0 and at most 1",
+    USED: "must be module:name, such as my_filters:long_enough",
+}
+"""What a text of each pattern of the configuration is."""
+
+
+def explained(problem: Any) -> str:
+    """What one of pydantic's errors says of a value, in plain words."""
+    if problem["type"] == "string_pattern_mismatch":
+        return SHAPES[problem["ctx"]["pattern"]]
+    if problem["type"].startswith("date"):
+        return A_DATE
+    words = WANTED.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+    for theirs, ours in (("Input should be", "must be"), ("greater than or equal to", "at least")):
+        words = words.replace(theirs, ours)
+    return words.replace("less than or equal to", "at most")
 
 
 def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, InvalidValueError]:
@@ -102,8 +136,7 @@ def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, Inva
     elif problem["type"] == "missing":
         error = InvalidValueError("config.missing_key: required, and has no default")
     elif not isinstance(error, InvalidValueError):
-        must = WANTED.get(problem["type"]) or problem["msg"].replace("Input should be", "must be")
-        error = InvalidValueError(f"config.wrong_value: {must}, got {shown(problem['input'])}")
+        error = InvalidValueError(f"config.wrong_value: {explained(problem)}, got {shown(problem['input'])}")
     return labelled(location, line_of(node, location)), error
 
 

@@ -26,6 +26,9 @@ LEAST_MINIMUM_BYTES = 7
 ALL_BUT_ONE = math.nextafter(1, 0)  # the largest share of rows with which one of any number must match
 FORGOTTEN = "forgotten"  # the drop reason of documents on the list of `forget`
 LICENSE = r"^[a-z0-9][a-z0-9.+-]*$"  # as the Hub names them: odc-by, cc-by-4.0, other
+SHA256 = r"^[0-9a-f]{64}$"
+TOKENIZER_NAME = r"^[^|\s]+$"
+TOKENIZER_LIBRARY = "^(tiktoken|sentencepiece)?$"
 LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"  # ISO 639-1 or 639-3
 
 
@@ -226,7 +229,7 @@ class BenchmarkConfig(InStore):
 
     name: Annotated[str, Field(pattern=SPLIT_NAME)]
     path: Location
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, Field(pattern=SHA256)] | None = None
     fields: ItemFieldsConfig = ItemFieldsConfig()
 
 
@@ -279,9 +282,9 @@ ALIASES = {
 class TokenizerConfig(Section):
     """Which vocabulary turns text into ids, and which ids are put around documents (corpusmill/tokens/special.py)."""
 
-    name: Annotated[str, Field(min_length=1, pattern=r"^[^|\s]+$")]
+    name: Annotated[str, Field(pattern=TOKENIZER_NAME)]
     file: str | None = None
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, Field(pattern=SHA256)] | None = None
     revision: str | None = None
     engine: Literal["auto", "gigatoken", "tiktoken", "tokenizers", "sentencepiece"] = "auto"
     batch_bytes: Bytes = ByteSize(2 << 20)
@@ -370,10 +373,10 @@ class LockConfig(Section):
     the library that defines the ids, if the file's name does not tell it.
     """
 
-    tokenizer_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    tokenizer_sha256: Annotated[str, Field(pattern=SHA256)]
     tokenizer_revision: str = ""
     tokenizer_eot: str = ""
-    tokenizer_library: Annotated[str, Field(pattern="^(tiktoken|sentencepiece)?$")] = ""
+    tokenizer_library: Annotated[str, Field(pattern=TOKENIZER_LIBRARY)] = ""
 
     def settings(self) -> dict[str, str]:
         """The part of the lock that can change a step's bytes."""

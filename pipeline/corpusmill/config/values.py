@@ -35,6 +35,8 @@ def _size(value: object, read: Callable[[object], ByteSize]) -> ByteSize:
 
 Bytes = Annotated[ByteSize, Field(gt=0, le=LARGEST_SIZE), WrapValidator(_size)]
 Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT, strict=True)]
+THRESHOLD = r"^(default|strict|0?\.\d*[1-9]\d*|1(\.0*)?)$"
+USED = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 SPLIT_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$"
 
 
@@ -42,9 +44,7 @@ def _number_as_text(value: object) -> object:
     return str(value) if isinstance(value, float) or (isinstance(value, int) and value == 1) else value
 
 
-Threshold = Annotated[
-    str, Field(pattern=r"^(default|strict|0?\.\d*[1-9]\d*|1(\.0*)?)$"), BeforeValidator(_number_as_text)
-]
+Threshold = Annotated[str, Field(pattern=THRESHOLD), BeforeValidator(_number_as_text)]
 
 # A configuration is copied into plans, receipts, logs and forms.
 Location = Annotated[str, Field(min_length=1), AfterValidator(without_credentials), AfterValidator(without_file_scheme)]
@@ -83,5 +83,5 @@ def _json_alone(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 # A function or class of the user's, and its arguments: the keys `use` and `with`.
-Used = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+Used = Annotated[str, Field(pattern=USED)]
 Arguments = Annotated[dict[str, Any], Field(alias="with"), AfterValidator(_json_alone)]
