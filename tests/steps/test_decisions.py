@@ -184,6 +184,20 @@ def test_empty_cell_that_is_compared_with_a_text_is_named(tmp_path: Path) -> Non
     assert "coalesce(lang, ...)" in error["next"]
 
 
+def test_empty_cell_of_a_column_whose_name_sql_quotes_is_named_with_its_quotes(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("id,the lang\na,\n")
+    error = error_of(tmp_path, (("id",), read_condition("\"the lang\" != 'en'")))
+    assert 'coalesce("the lang", ...)' in error["next"]
+    read_condition("coalesce(\"the lang\", '') != 'en'")
+
+
+def test_row_whose_pattern_is_malformed_is_not_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("id,pattern\na,x\nb,(((\n")
+    error = error_of(tmp_path, (("id",), read_condition("regexp_matches('x', pattern)")))
+    assert (error["code"], error["where"]) == ("decisions.not_readable", "one.csv, row 2")
+    assert "(((" not in str(error)
+
+
 @pytest.mark.parametrize("name", ["one.jsonl", "one.parquet", "one.arrow"])
 def test_columns_with_dots_reach_into_objects_and_structs_unless_a_column_has_the_dots(
     name: str, tmp_path: Path

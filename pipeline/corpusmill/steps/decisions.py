@@ -130,14 +130,22 @@ def _kept(opened: Any, keep: Condition, run: list[Row], place: int, name: str, *
     kept = keep.tested(opened, given, len(run))
     if kept.null_count:
         first = kept.is_null().index(True).as_py()
+        row = run[first][0]
         empty = [column for column in given if given[column][first] is None]
+        if not empty:
+            expected, got = (
+                "values that the functions of `keep` take",
+                "another, such as a malformed pattern",
+            )
+            raise _unusable("decisions.not_readable: a decision cannot be read", name, row, expected, got)
+        column = empty[0] if empty[0].isidentifier() else '"' + empty[0].replace('"', '""') + '"'
         raise _unusable(
             "decisions.neither: an empty value leaves a condition neither true nor false",
             name,
-            run[first][0],
+            row,
             "true or false",
-            ", ".join(f"no value in {column}" for column in empty) or "neither",
-            f"replace it in `keep`, as by coalesce({(empty or list(given))[0]}, ...), or test it: is not null",
+            ", ".join(f"no value in {column}" for column in empty),
+            f"replace it in `keep`, as by coalesce({column}, ...), or test it: is not null",
         )
     return kept.to_numpy(zero_copy_only=False)
 
