@@ -98,6 +98,12 @@ class MissingConfigError(ConfigError):
     exit_code = 2  # as for other wrong arguments
 
 
+class MissingStepError(ConfigError):
+    """What was typed leads to no step."""
+
+    exit_code = 2
+
+
 class InvalidValueError(ValueError):
     """A value that no setting may have, as a code and a sentence; whoever reads the setting adds where it is."""
 

@@ -76,8 +76,24 @@ def test_command_without_arguments_names_what_is_missing_and_an_example(
 def test_command_on_what_it_cannot_read_exits_with_two_and_names_it(
     name: str, argument: str, monkeypatch: Any, capsys: Any, tmp_path: Path
 ) -> None:
+    before = {*tmp_path.iterdir()}
     code, printed = run(typed(name, argument), monkeypatch, capsys)
     assert code == 2, printed
     assert argument in printed
     assert "Traceback" not in printed
-    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not {*tmp_path.iterdir()} - before, "leaves something"
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("nosuch", "use must be module:name, such as my_filters:long_enough"),
+        ("nosuch:keep", "no source file of a module nosuch"),
+        ("corpusmill.steps.gopher:Nosuch", "no Nosuch in module corpusmill.steps.gopher"),
+    ],
+)
+def test_step_that_is_not_there_exits_with_two_and_names_it(
+    step: str, told: str, monkeypatch: Any, capsys: Any
+) -> None:
+    code, printed = run(["step", "try", step, "items.jsonl"], monkeypatch, capsys)
+    assert (code, told in printed) == (2, True), printed

@@ -338,8 +338,8 @@ def test_workers_and_a_kill_in_the_middle_change_no_byte(chained_root: Path, fil
     [
         ({"use": "my_filters"}, ["config.wrong_value"]),
         ({"use": "my_filters:long_enough", "wiht": {}}, ["config.unknown_key", "with?"]),
-        ({"use": "my_filters:absent"}, ["custom_step.unusable", "no absent in module my_filters"]),
-        ({"use": "no_such_module_here:absent"}, ["custom_step.unusable", "no_such_module_here"]),
+        ({"use": "my_filters:absent"}, ["custom_step.missing", "no absent in module my_filters"]),
+        ({"use": "no_such_module_here:absent"}, ["custom_step.missing", "no_such_module_here"]),
         ({"use": "my_filters:long_enough", "with": {"sentences": 3}}, ["custom_step.unusable", "its parameters"]),
     ],
 )

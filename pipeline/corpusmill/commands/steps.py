@@ -223,7 +223,6 @@ def megatron(
         options.endpoint(endpoint_url, anonymous),
         processes=workers or cores(),
     )
-    output.parent.mkdir(parents=True, exist_ok=True)
     written = in_order_exports.write_megatron(
         source,
         output,
@@ -272,7 +271,6 @@ def nanoset(
         options.endpoint(endpoint_url, anonymous),
         processes=workers or cores(),
     )
-    output.mkdir(parents=True, exist_ok=True)
     written = in_order_exports.write_nanoset(
         source,
         output,

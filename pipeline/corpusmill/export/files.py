@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -74,6 +74,20 @@ def whole_files(folder: Path) -> Iterator[Path]:
                 path.rename(folder / path.name)
         finally:
             shutil.rmtree(inner)
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it for the block; if it fails, those that it made and left empty are removed."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # not empty
+            for path in made:
+                path.rmdir()
+        raise
 
 
 def hard_link(path: Path, source: Path) -> None:

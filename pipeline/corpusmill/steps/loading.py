@@ -37,7 +37,7 @@ from unicodedata import unidata_version
 import xxhash
 
 from corpusmill.config import root_folder
-from corpusmill.errors import ConfigError, PermanentError
+from corpusmill.errors import ConfigError, MissingStepError, PermanentError
 
 if TYPE_CHECKING:
     from _typeshed.importlib import MetaPathFinderProtocol
@@ -150,6 +150,7 @@ def _is_current(name: str, module: ModuleType) -> bool:
 
 
 OWN = "corpusmill"
+EXPECTED = "module:name of a function of one document, or of a class (docs/steps.md)"
 FIX_MODULE = "fix the module"
 Identity = dict[str, str]
 _installed_here: dict[str, Identity] = {}  # of each installed module, when this process first loaded it
@@ -184,7 +185,7 @@ def _code_of(step: StepConfig) -> _Code:
         spec = find(module)
         if spec is None or not (spec.origin or "").endswith(".py"):
             next_step = f"put the module into {root_folder()}, or install its package on every worker"
-            raise _unusable(step, f"no source file of a module {module}", next_step)
+            raise _missing(step, f"no source file of a module {module}", next_step)
         tops, paths = _own_code(top)
     sources = {path: path.read_bytes() for path in paths or [Path(str(spec.origin))]}
     digest = xxhash.xxh3_128()
@@ -288,7 +289,8 @@ def load(step: StepConfig, planned: Identity | None = None) -> Any:
     try:
         loaded = getattr(imported, name)
     except AttributeError:
-        raise _unusable(step, f"no {name} in module {module}", "fix the name in `use`, or fix the module") from None
+        next_step = "fix the name in `use`, or fix the module"
+        raise _missing(step, f"no {name} in module {module}", next_step) from None
     _require_settings(step, loaded)
     return loaded
 
@@ -334,11 +336,21 @@ def in_code(error: BaseException) -> str:
     return f"{name} at {Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name}" if frames else name
 
 
+def _missing(step: StepConfig, got: str, next_step: str) -> MissingStepError:
+    return MissingStepError(
+        "custom_step.missing: there is no such step",
+        where=f"steps: use: {step.use}",
+        expected=EXPECTED,
+        got=got,
+        next_step=next_step,
+    )
+
+
 def _unusable(step: StepConfig, got: str, next_step: str) -> ConfigError:
     return ConfigError(
         "custom_step.unusable: a step cannot be used",
         where=f"steps: use: {step.use}",
-        expected="module:name of a function of one document, or of a class (docs/steps.md)",
+        expected=EXPECTED,
         got=got,
         next_step=next_step,
     )

@@ -24,7 +24,7 @@ from corpusmill.direct.in_order.source import (
 )
 from corpusmill.errors import ConfigError
 from corpusmill.export import megatron, nanoset
-from corpusmill.export.files import whole_file, whole_files
+from corpusmill.export.files import made_folder, whole_file, whole_files
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, frame
 from corpusmill.sources.copies import STANDARD
 from corpusmill.tokens.tokenizer import Tokenizer
@@ -61,21 +61,21 @@ def write_megatron(
     for name in names.values():
         refuse_existing(prefix.with_name(f"{name}.bin"))
         refuse_existing(prefix.with_name(f"{name}.idx"))
-    prefix.parent.mkdir(parents=True, exist_ok=True)
     written = []
-    for key, name in names.items():
-        counts = megatron.write_part(
-            prefix.parent,
-            name,
-            (batch for batch, _ in encoded(source, key, tokenizer)),
-            dtype=megatron.token_dtype(tokenizer.vocabulary_size, as_preprocess_data=as_preprocess_data),
-            eod_id=framing.eod_id,
-            bos_id=framing.bos_id,
-            empty_documents=empty_documents,
-            vocabulary_size=tokenizer.vocabulary_size,
-        )
-        require_tokens(source, key, counts)
-        written.append(Written(prefix.with_name(name), counts))
+    with made_folder(prefix.parent):
+        for key, name in names.items():
+            counts = megatron.write_part(
+                prefix.parent,
+                name,
+                (batch for batch, _ in encoded(source, key, tokenizer)),
+                dtype=megatron.token_dtype(tokenizer.vocabulary_size, as_preprocess_data=as_preprocess_data),
+                eod_id=framing.eod_id,
+                bos_id=framing.bos_id,
+                empty_documents=empty_documents,
+                vocabulary_size=tokenizer.vocabulary_size,
+            )
+            require_tokens(source, key, counts)
+            written.append(Written(prefix.with_name(name), counts))
     return written
 
 
@@ -107,7 +107,7 @@ def write_nanoset(
     (key,) = source.keys
     pieces = Pieces(encoded(source, key, tokenizer), framing, maximum_tokens)
     written: list[Written] = []
-    with whole_files(folder) as inner:
+    with made_folder(folder), whole_files(folder) as inner:
         while pieces.more():
             stem = f"{name + '_' if name else ''}{nanoset.file_name(len(written), None)}"
             counts = _write_file(
