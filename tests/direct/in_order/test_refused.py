@@ -64,7 +64,7 @@ def test_nanoset_above_the_rejected_share_no_file_gets_its_name(tmp_path, tokeni
     path = write_lines(tmp_path / "in" / "a.jsonl", [*({"text": f"some words {i}"} for i in range(50)), "{"])
     with raises("documents.too_many_malformed"):
         write_nanoset(source_of(path), tmp_path / "out", tokenizer, maximum_tokens=20)
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
     written = write_nanoset(source_of(path, max_rejected_share=0.1), tmp_path / "out", tokenizer, maximum_tokens=20)
     assert len(written) > 2
 
@@ -124,4 +124,4 @@ def test_nanoset_key_of_ranges_that_no_line_has_is_an_error(tmp_path, tokenizer)
     path = write_lines(tmp_path / "in" / "a.jsonl", [{"text": "some", "mask": [[0, 4]]}])
     with raises("in_order.no_ranges", "typo"):
         write_nanoset(source_of(path, ranges_key="typo"), tmp_path / "out", tokenizer)
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
