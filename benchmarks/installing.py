@@ -1,8 +1,9 @@
 """From an empty environment to a finished dataset of one's own JSON lines: three commands, each with its wall and CPU.
 
 Install, build, peek, in a folder of their own: a fresh environment, home and caches, so everything is fetched, unpacked
-and compiled. The wheel is made from this tree; the text is 2 MB (benchmarks/numbered.py). The packages come from the
-index that pip is set to, so the wall of the install depends on it.
+and compiled. The wheel is made from this tree; the text is 2 MB (benchmarks/numbered.py). The packages come from
+the index that the environment or /etc names to pip or uv: settings in the home are not read. The install's wall
+depends on it.
 
     make setup && .venv/bin/python -m benchmarks.installing          # pip; --uv: uv instead
 """

@@ -33,6 +33,23 @@ def inline(text: str) -> str:
     return visible(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
+PYDANTICS = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "must be a whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "must be a number"),
+    ("Input should be", "must be"),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+)
+
+
+def plain(words: str) -> str:
+    """What pydantic says of a value, in plain words; typer quotes it, too."""
+    for theirs, ours in PYDANTICS:
+        words = words.replace(theirs, ours)
+    return words
+
+
 class CorpusmillError(Exception):
     """Base of every error that Corpusmill raises on purpose.
 

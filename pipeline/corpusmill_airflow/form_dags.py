@@ -164,7 +164,12 @@ def forget_documents(folder: Path, known: Sequence[DatasetConfig], listed: Chain
             enum=[None, *configuration_names(folder)],
         ),
         "ids": field(
-            "", "Documents", "Their ids, one per line.", type="string", format="multiline", maxLength=MOST_CHARACTERS
+            "",
+            "Documents",
+            "The ids of the documents to forget, one per line.",
+            type="string",
+            format="multiline",
+            maxLength=MOST_CHARACTERS,
         ),
         "asked_by": field("", "Who asks", "A name or a case number, recorded in the list and the log.", type="string"),
         "purge": field(

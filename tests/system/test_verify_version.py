@@ -348,7 +348,7 @@ def test_verify_with_a_seed_but_no_sample_is_refused(place: str) -> None:
 @pytest.mark.parametrize("option", [["--endpoint-url", "http://127.0.0.1:1"], ["--anonymous"]])
 def test_verify_of_a_configuration_refuses_what_it_would_not_use(option: list[str]) -> None:
     done = CliRunner().invoke(app, ["verify", "web.yaml", *option])
-    assert (done.exit_code, "--anonymous need a folder" in done.output) == (2, True), done.output
+    assert (done.exit_code, "--anonymous are for a folder" in done.output) == (2, True), done.output
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from corpusmill.errors import plain
 from corpusmill.version import __version__
 
 ADDRESS = re.compile(r"\w[\w+.-]+:/")  # a Path holds one of the two slashes
@@ -44,7 +45,7 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # of pydantic, by which typer reads values
+            error.message = plain(error.message)  # of pydantic, by which typer reads values
             if not args:
                 error.message = f"{error.message.rstrip('.')}. {self.epilog}".lstrip(". ")
             raise

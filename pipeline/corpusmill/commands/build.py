@@ -60,7 +60,9 @@ TextField = Annotated[str | None, typer.Option(help="The key of the text; defaul
 Exports = Annotated[
     list[str] | None, typer.Option("--export", help=f"A format; repeat, or separate by commas: {FORMATS}.")
 ]
-For = Annotated[Reader | None, typer.Option("--for", help="Who will read the dataset, instead of formats.")]
+For = Annotated[
+    Reader | None, typer.Option("--for", help="Who will read the dataset: chooses formats in place of --export.")
+]
 
 
 @command(BUILD, "init data --tokenizer cl100k_base --export megatron,nanoset --output new.yaml")
@@ -80,7 +82,7 @@ def init(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Inspect your files and write a configuration with a comment per key. Asks for what no option sets."""
+    """Inspect your files and write a configuration with a comment per key. Asks for what the options leave open."""
     inputs = inputs or [_answer("INPUT", "Folder with your text", "data", _there)]
     tokenizer = tokenizer or _answer(
         "--tokenizer", "Tokenizer (an encoding, a file or a hub id)", "cl100k_base", _loadable
@@ -190,7 +192,7 @@ def build(
         list[str],
         typer.Argument(
             metavar="INPUT",
-            help="A dataset configuration (YAML); or with --tokenizer text: files, folders, globs, addresses.",
+            help="A dataset configuration (YAML); or, with --tokenizer, text: files, folders, globs, addresses.",
         ),
     ],
     tokenizer: AnyTokenizerName = None,
@@ -198,20 +200,22 @@ def build(
     reader: For = None,
     output: Annotated[
         str | None,
-        typer.Option(help="Of text: the dataset's folder, or s3://, gs://; its configuration is OUTPUT.yaml."),
+        typer.Option(help="For text: the dataset's folder, or s3://, gs://; its configuration goes to OUTPUT.yaml."),
     ] = None,
     dedup: Annotated[
         int | None,
-        typer.Option(help="Of text: remove repeats of this many bytes; 0 keeps them.", min=0, show_default="500"),
+        typer.Option(
+            help="For text: remove repeats of this many bytes or more; 0 keeps them.", min=0, show_default="500"
+        ),
     ] = None,
     near: Annotated[
         float | None,
         typer.Option(
-            help="Of text: leave out documents that share this much of an earlier one, such as 0.8.", min=0.3, max=1
+            help="For text: drop documents that share this much with an earlier one, such as 0.8.", min=0.3, max=1
         ),
     ] = None,
     shuffle_seed: Annotated[
-        int | None, typer.Option(help="Of text: the same seed, the same order.", min=0, show_default="1234")
+        int | None, typer.Option(help="For text: the same seed gives the same order.", min=0, show_default="1234")
     ] = None,
     text_field: TextField = None,
     endpoint_url: EndpointUrl = None,
@@ -223,9 +227,9 @@ def build(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Build a dataset on this machine, from a configuration or in one line from text: the same bytes as under Airflow.
+    """Build a dataset on this machine, from a configuration or directly from text: the same bytes as under Airflow.
 
-    Text in one line also writes its configuration beside the dataset; `corpusmill build` that file to continue.
+    A build from text also writes its configuration beside the dataset; `corpusmill build` with that file continues it.
     """
     logging.getLogger().setLevel(logging.INFO if verbose else logging.WARNING)
     settings = {

@@ -65,7 +65,7 @@ def mix(
         float | None, typer.Option(help="Instead of weights: sizes to this power, from 0 (uniform) to 1 (by size).")
     ] = None,
     seed: Seed = SEED,
-    split: Annotated[str, typer.Option(help="Megatron's: training, validation, test.")] = "969,30,1",
+    split: Annotated[str, typer.Option(help="Megatron's --split: training, validation, test.")] = "969,30,1",
 ) -> None:
     """Mix finished datasets: compute epochs of each at a token budget, and write the trainers' files."""
     folders.mix_folders(
@@ -102,7 +102,7 @@ def repair(
 @command(DATASETS, "diff backup/web/latest outputs/web/latest --config web.yaml")
 def diff(
     old: Annotated[str, typer.Argument(help="A version's folder or address; with --config also its name, or latest.")],
-    new: Annotated[str, typer.Argument(help="The version to compare with it.")],
+    new: Annotated[str, typer.Argument(help="The version to compare with OLD.")],
     config: KnownConfig = None,
     as_json: AsJson = False,
     page: Page = None,

@@ -37,16 +37,20 @@ def decontaminate(
     benchmark: Annotated[
         list[str], typer.Option(metavar="[NAME=]PATH", help="A benchmark, one row per item; repeat for several.")
     ],
-    hits: Annotated[Path, typer.Option(help="JSON lines: benchmark, item, file, line, id, begin, end, share.")],
-    question_field: Annotated[str, typer.Option(help="The benchmark's key of the question.")] = "question",
-    answer_field: Annotated[str, typer.Option(help="The benchmark's key of the answer; empty: none.")] = "answer",
+    hits: Annotated[
+        Path, typer.Option(help="The JSON lines to write: benchmark, item, file, line, id, begin, end, share.")
+    ],
+    question_field: Annotated[str, typer.Option(help="The benchmark's key for the question.")] = "question",
+    answer_field: Annotated[str, typer.Option(help="The benchmark's key for the answer; '' for none.")] = "answer",
     passage_field: Annotated[
-        str, typer.Option(help="The benchmark's key of a passage, searched by itself; empty: none.")
+        str, typer.Option(help="The benchmark's key for a passage, searched on its own; '' for none.")
     ] = "",
     seed_words: Annotated[
-        int, typer.Option(help="Consecutive shared words that start a comparison.", min=3, max=64)
+        int, typer.Option(help="How many consecutive shared words start a comparison.", min=3, max=64)
     ] = 5,
-    threshold: Annotated[str, typer.Option(help="default, strict, or a share of an item's words.")] = "default",
+    threshold: Annotated[
+        str, typer.Option(help="How much of an item must match: default, strict, or a share of its words.")
+    ] = "default",
     text_field: options.TextField = "text",
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
     max_rejected_share: options.RejectedShare = 0.001,

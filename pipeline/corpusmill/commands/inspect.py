@@ -51,7 +51,7 @@ def verify(
         str,
         typer.Argument(
             metavar="DATASET",
-            help="Its configuration (YAML); or, finished, its folder: a path, s3://, gs:// or hf://.",
+            help="A configuration (YAML), or the folder of a finished dataset: a path, s3://, gs:// or hf://.",
         ),
     ],
     workers: Workers = None,
@@ -78,7 +78,7 @@ def verify(
         verification = inspect_verify.verify_copy(store, workers=local.worker_count(workers))
         show(verification, as_json, inspect_verify.render_version)
     elif endpoint_url or anonymous:
-        raise typer.BadParameter("--endpoint-url and --anonymous need a folder: a configuration says both itself")
+        raise typer.BadParameter("--endpoint-url and --anonymous are for a folder: a configuration has its own")
     elif sample:
         if version is not None:
             raise typer.BadParameter("--sample rebuilds records of the newest build, and takes no --version")
@@ -186,8 +186,10 @@ def samples_of(step: int | None, batch: int | None, first_sample: int | None) ->
 def locate(
     config: ConfigFile,
     source: Annotated[str | None, typer.Option(help="A source file's name.")] = None,
-    line: Annotated[int | None, typer.Option(help="The line in it, from 1.", min=1)] = None,
-    document_id: Annotated[str | None, typer.Option("--id", help="Or a document's id.")] = None,
+    line: Annotated[int | None, typer.Option(help="The line in --source, from 1.", min=1)] = None,
+    document_id: Annotated[
+        str | None, typer.Option("--id", help="Instead of --source and --line: a document's id.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print where a document ended up: its records, or what was removed and which earlier text it repeats."""
@@ -204,7 +206,7 @@ def locate(
 def peek(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A .tar, .npy, .bin or .ds file of a finished dataset.")],
     record: Record = None,
-    tokens: Annotated[int, typer.Option(help="At most this many of its tokens.", min=1)] = 512,
+    tokens: Annotated[int, typer.Option(help="Show at most this many tokens.", min=1)] = 512,
     config: KnownConfig = None,
     as_json: AsJson = False,
 ) -> None:

@@ -48,7 +48,7 @@ def size_bytes(text: str | int) -> int:
 
 
 KnownConfig = Annotated[
-    Path | None, typer.Option("--config", help="The dataset's configuration, for facts that its files lack.")
+    Path | None, typer.Option("--config", help="The dataset's configuration, for what its files do not say.")
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A dataset configuration (YAML).")]
 Inputs = Annotated[
@@ -70,7 +70,7 @@ Memory = Annotated[
     ),
 ]
 SEED = 1234
-Seed = Annotated[int, typer.Option(help="The same seed, the same result on every machine.", min=0)]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result on every machine.", min=0)]
 _SHARD = typer.Option(help="The number of a shard of the sources.", min=0)
 Shard = Annotated[int, _SHARD]
 AnyShard = Annotated[int | None, _SHARD]
@@ -91,8 +91,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, o
 AsJson = Annotated[bool, typer.Option("--json", help="Every figure as JSON, for programs.")]
 Remove = Annotated[bool, typer.Option("--remove", help="Delete; without it the command only prints a list.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print what every step did.")]
-EndpointUrl = Annotated[str | None, typer.Option(help="Of an S3-compatible store.")]
-Anonymous = Annotated[bool, typer.Option("--anonymous", help="Ask the store without credentials: a public bucket.")]
+EndpointUrl = Annotated[str | None, typer.Option(help="The address of an S3-compatible store.")]
+Anonymous = Annotated[bool, typer.Option("--anonymous", help="Send no credentials: for public buckets and datasets.")]
 
 TextField = Annotated[str, typer.Option(help="The JSON key that holds a document's text.")]
 _SHARD_BYTES = "Source bytes per shard, the unit of work."

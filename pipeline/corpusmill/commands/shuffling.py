@@ -49,15 +49,13 @@ def shuffle(
     ],
     output: Annotated[Path, typer.Option(help="A new or empty folder.")],
     seed: options.Seed = options.SEED,
-    contexts_per_shard: Annotated[
-        int | None, typer.Option(help="Tars: contexts in each; default: 8192.", min=1)
-    ] = None,
+    contexts_per_shard: Annotated[int | None, typer.Option(help="Contexts in each tar; default: 8192.", min=1)] = None,
     tokens_per_shard: options.TokensPerShard = None,
     eot_id: Annotated[
-        int | None, typer.Option(help=".npy: shuffle whole documents, each of which follows this id.", min=0)
+        int | None, typer.Option(help="For .npy: shuffle whole documents; this id precedes each.", min=0)
     ] = None,
     context_tokens: Annotated[
-        int | None, typer.Option(help=".npy: shuffle slices of this many tokens instead.", min=1)
+        int | None, typer.Option(help="For .npy: shuffle slices of this many tokens, not documents.", min=1)
     ] = None,
     memory: options.Memory = 1 << 30,
     work_folder: options.WorkFolder = Path("work"),

@@ -36,18 +36,22 @@ def dedup(
     output: Output,
     minimum_bytes: Annotated[int, typer.Option(help="Repeats of at least this many bytes (7 or more).")] = 500,
     mode: Annotated[
-        Literal["remove", "annotate"], typer.Option(help="annotate: keep the text, add ranges.")
+        Literal["remove", "annotate"], typer.Option(help="annotate keeps the text and adds the ranges.")
     ] = "remove",
     keep: Annotated[
-        Literal["first_window", "every_string"], typer.Option(help="every_string: a whole copy of each.")
+        Literal["first_window", "every_string"], typer.Option(help="every_string keeps a whole copy of each repeat.")
     ] = "first_window",
-    annotate_key: Annotated[str, typer.Option(help="The field that annotate adds; dots nest it.")] = "sa_remove_ranges",
+    annotate_key: Annotated[
+        str, typer.Option(help="The field that --mode annotate adds; dots nest it: metadata.ranges.")
+    ] = "sa_remove_ranges",
     replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Overwrite an existing field.")] = False,
     drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
     against: Annotated[
         list[str] | None, typer.Option(help="A finished dataset, or files, whose text is removed as well; repeatable.")
     ] = None,
-    fuzzy_share: Annotated[float | None, typer.Option(help="Also remove gaps where repeats cover this share.")] = None,
+    fuzzy_share: Annotated[
+        float | None, typer.Option(help="Also remove gaps where repeats cover this share of a span.")
+    ] = None,
     memory: options.Memory = 1 << 30,
     text_field: options.TextField = "text",
     max_rejected_share: options.RejectedShare = 0.001,
@@ -90,8 +94,12 @@ def dedup(
 @command(STEPS, "near-duplicates data --pairs pairs.jsonl")
 def near_duplicates(
     inputs: options.Inputs,
-    pairs: Annotated[Path, typer.Option(help="JSON lines: each near-duplicate, the document it is like, similarity.")],
-    similarity: Annotated[float, typer.Option(help="The least share of runs of words that both have.")] = 0.8,
+    pairs: Annotated[
+        Path, typer.Option(help="The JSON lines to write: each near-duplicate, the earlier document, their similarity.")
+    ],
+    similarity: Annotated[
+        float, typer.Option(help="The least share of word runs that two near-duplicates have in common.")
+    ] = 0.8,
     words: Annotated[int, typer.Option(help="Words in a run.", min=1, max=64)] = 5,
     memory: options.Memory = 1 << 30,
     text_field: options.TextField = "text",
@@ -103,7 +111,7 @@ def near_duplicates(
     workers: options.Workers = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Find documents that are copies of an earlier one but for small differences. Resumable."""
+    """Find documents that differ only slightly from an earlier one. Resumable."""
     config = dedup_alone.dedup_config(
         inputs,
         str(pairs.with_suffix("")),
@@ -157,7 +165,9 @@ def infini_gram(
 @command(STEPS, "tokenize data --tokenizer cl100k_base --output tokens")
 def tokenize(
     inputs: options.Inputs,
-    output: Annotated[Path, typer.Option(help="A folder; a token shard per file, an earlier run's are replaced.")],
+    output: Annotated[
+        Path, typer.Option(help="A folder for one token shard per file; replaces those of an earlier run.")
+    ],
     tokenizer: options.TokenizerName,
     text_field: options.TextField = "text",
     engine: options.Engine = "auto",
@@ -186,20 +196,22 @@ def megatron(
     output: Annotated[Path, typer.Option(help="A prefix: {prefix}_{key}_document.bin and .idx are written.")],
     tokenizer: options.TokenizerName,
     text_field: Annotated[
-        list[str], typer.Option(help="A JSON key of every line; repeat for a pair of files each.")
+        list[str],
+        typer.Option(help="The JSON key that holds a document's text; repeat to write a pair of files for each."),
     ] = [  # noqa: B006
         "text"
     ],
     eod: options.Eod = True,
     bos: options.Bos = False,
     empty_documents: Annotated[
-        Literal["boundary", "skip", "eod"], typer.Option(help="A repeated boundary, nothing, or an EOD alone.")
+        Literal["boundary", "skip", "eod"],
+        typer.Option(help="What an empty document becomes: a repeated boundary, nothing, or an EOD."),
     ] = "boundary",
     sentences: Annotated[
         bool, typer.Option("--sentences", help="Fields are lists of sentences; file names end in _sentence.")
     ] = False,
     as_preprocess_data: Annotated[
-        bool, typer.Option("--as-preprocess-data", help="int32 for 65,500 to 65,536 ids, as Megatron's tool.")
+        bool, typer.Option("--as-preprocess-data", help="Write 65,500 to 65,536 ids as int32, as Megatron's tool does.")
     ] = False,
     max_rejected_share: options.RejectedShare = 0.001,
     workers: options.Workers = None,
@@ -242,13 +254,15 @@ def nanoset(
     output: Annotated[Path, typer.Option(help="A folder without .ds files.")],
     tokenizer: options.TokenizerName,
     text_field: options.TextField = "text",
-    name: Annotated[str, typer.Option(help="{name}_00000_unshuffled.ds instead of 00000_unshuffled.ds.")] = "",
+    name: Annotated[str, typer.Option(help="Name files {name}_00000_unshuffled.ds, not 00000_unshuffled.ds.")] = "",
     eod: options.Eod = True,
     bos: options.Bos = False,
-    empty_documents: Annotated[Literal["eod", "skip"], typer.Option(help="An EOD alone, or nothing.")] = "eod",
+    empty_documents: Annotated[
+        Literal["eod", "skip"], typer.Option(help="What an empty document becomes: an EOD, or nothing.")
+    ] = "eod",
     tokens_per_shard: options.TokensPerShard = None,
     loss_ranges_field: Annotated[
-        str | None, typer.Option(help="Also write .ds.loss: do not train on this key's ranges of characters.")
+        str | None, typer.Option(help="Also write .ds.loss, which masks the character ranges under this key.")
     ] = None,
     max_rejected_share: options.RejectedShare = 0.001,
     workers: options.Workers = None,

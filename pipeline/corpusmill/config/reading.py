@@ -18,7 +18,7 @@ from corpusmill.config.schedule import NAME_PATTERN
 from corpusmill.config.sections import LANGUAGE, LICENSE, SHA256, TOKENIZER_LIBRARY, TOKENIZER_NAME
 from corpusmill.config.values import SPLIT_NAME, THRESHOLD, USED, Section
 from corpusmill.config.yaml_text import CONTROL, LONGEST_SHOWN, invalid, labelled, line_of, read_text, read_yaml, shown
-from corpusmill.errors import ConfigError, InvalidValueError
+from corpusmill.errors import ConfigError, InvalidValueError, plain
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
 
@@ -118,10 +118,7 @@ def explained(problem: Any) -> str:
         return SHAPES[problem["ctx"]["pattern"]]
     if problem["type"].startswith("date"):
         return A_DATE
-    words = WANTED.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
-    for theirs, ours in (("Input should be", "must be"), ("greater than or equal to", "at least")):
-        words = words.replace(theirs, ours)
-    return words.replace("less than or equal to", "at most")
+    return WANTED.get(problem["type"]) or plain(problem["msg"])
 
 
 def _explain(problem: dict[str, Any], node: yaml.Node | None) -> tuple[str, InvalidValueError]:

@@ -110,7 +110,7 @@ class DedupConfig(Section):
     def _minimum_leaves_a_character(cls, minimum_bytes: int | None) -> int | None:
         if minimum_bytes is not None and minimum_bytes < LEAST_MINIMUM_BYTES:
             raise InvalidValueError(
-                f"config.minimum_bytes_too_small: must be greater than or equal to {LEAST_MINIMUM_BYTES}, got"
+                f"config.minimum_bytes_too_small: must be at least {LEAST_MINIMUM_BYTES}, got"
                 f" {minimum_bytes}: a shorter range may contain no whole character of UTF-8, so nothing could be"
                 " removed (500 is a common choice)"
             )
