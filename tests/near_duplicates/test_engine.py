@@ -320,8 +320,10 @@ def test_rows_of_one_key_take_memory_for_few_at_a_time_and_are_paired_as_all_at_
     assert found[1] == found[2]
     assert found[1][0]["pairs"] > documents - groups.LEADERS
     constant = 6 << 20
-    assert peaks[1] < constant + bytes_per_row * 20_000
-    assert 2 * peaks[1] < peaks[2] < constant + bytes_per_row * found[0][0]["rows"]
+    asked = 24 * documents if alike == "of one key" else 0  # all but the last one are the earlier one of a pair
+    few, whole = peaks[1] - asked, peaks[2] - asked
+    assert few < constant + bytes_per_row * 20_000
+    assert 2 * few < whole < constant + bytes_per_row * found[0][0]["rows"]
 
 
 def test_pairs_of_a_skewed_shard_take_memory_for_few_at_a_time_and_match_as_all_at_once(
@@ -397,6 +399,28 @@ def test_documents_of_a_large_group_are_compared_with_a_bounded_number_and_the_r
     assert counts["rows_cut"] > 0 < counts["left_out"]
     true = sum(match is not None for match in oracle.decide_quickly([oracle.runs_of(text, 5) for text in texts], "0.8"))
     assert sum(match is not None for match in found) >= 0.99 * true
+
+
+def test_copies_that_follow_their_pages_are_found_though_hundreds_of_pages_share_a_template(tmp_path: Path) -> None:
+    """Nine tenths of a page are the template: its hashes are those of the whole site."""
+    drawn = random.Random(1)
+    words = [f"w{number}" for number in range(20_000)]
+    template, texts = drawn.choices(words, k=400), []
+    for number in range(400):
+        page = drawn.choices(words, k=60)
+        texts.append(page)
+        if number % 4 == 0:
+            copy = [*page]
+            for _ in range(12):
+                copy[drawn.randrange(len(copy))] = drawn.choice(words)
+            texts.append(copy)
+    texts = [" ".join(template + page) for page in texts]
+    sets = [oracle.runs_of(text, 5) for text in texts]
+    true = {number for number, match in enumerate(oracle.decide_quickly(sets, "0.8")) if match}
+    found, counts = found_in(tmp_path, [texts], 0.8, 5, bands_for(0.8), 1, most_rows=1000)
+    assert len(true) > 90
+    assert counts["rows_cut"]
+    assert len({number for number, match in enumerate(found) if match} & true) >= 0.99 * len(true)
 
 
 def test_bands_of_a_similarity_propose_its_pairs_with_the_fewest_others() -> None:

@@ -127,6 +127,14 @@ def test_rank_file_with_an_id_far_beyond_its_tokens_stays_with_tiktoken(tmp_path
     assert "largest id" in tokenizer.why_slow
 
 
+def test_ranks_of_fewer_tokens_than_bytes_are_not_as_published() -> None:
+    words = [bytes([byte]) for byte in sorted(rank_merges.UTF8_BYTES)]
+    spelling = Spelling.of(range(len(words)), words)
+    pairs = rank_merges.pairs_of(spelling)
+    assert isinstance(pairs, rank_merges.Pairs)
+    assert not rank_merges.as_published(spelling, pairs)
+
+
 @pytest.mark.parametrize("pattern", ["", "a*", "(a", r"\s*|\S+"])
 def test_pattern_that_tiktoken_cannot_cut_by_is_refused_before_any_text(tmp_path, pattern: str) -> None:
     """tiktoken panics at a piece without text."""

@@ -3,17 +3,18 @@
     keys            key u64 | tag u32 | document u32      16 bytes each: a row for every key of a document of the shard
     keys.index      u64: the first row of each bucket (key >> 52) of each batch of BATCH_DOCUMENTS documents
 
-The documents of a partition that share a key are a group, and the first LEADERS of them lead it: those are kept if all
-are alike. A leader is paired with all earlier documents of its group, a later document with the FIRST first leaders.
-Documents with equal digests (the tag) count once among the leaders. Rows that have fewer pairs than earlier documents
-are counted. The digest is a key, too, so equal documents always meet the first of their kind. Documents of references
-(`dedup.against`) come first, lead their groups, and are not paired with each other.
+The documents of a partition that share a key are a group. While it has at most LEADERS, each is paired with all earlier
+ones; then with the FIRST first, which are kept if all are alike, and with the last one before it, because copies of one
+page of a site often follow it. Documents with equal digests (the tag) count once among these leaders. Rows that have
+fewer pairs than earlier documents are counted. The digest is a key, too, so equal documents always meet the first of
+their kind. Documents of references (`dedup.against`) come first, lead their groups, and are not paired with each other.
 
     pairs           sections by block, then shard: document u64 | earlier document, of any shard, u64 (see numbered),
                     with EQUAL if they were found by their digests
     leaders         sections by shard: the documents that are the earlier one of a pair u64, ascending
 
-Memory: `most_rows` rows, however many documents have one key. When so many were read, only leaders stay in memory.
+Memory: `most_rows` rows, however many documents have one key, and 24 bytes for each earlier document of a pair. When so
+many were read, only leaders stay in memory.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def pair_rows(
     keys, order     of the rows, ascending; where each stands in `tags` and `numbers`, whose order is that of documents
     own             the least number that is paired with earlier ones
     state, leaders  of the group that the row before `first` belongs to: how many leaders it has; where each stands
-    leads           set for the rows of leaders
+    leads           whether a row is of one that later rows are paired with
     pairs           uint64 (LEADERS x rows, 2), filled: later, earlier
     """
     filled = cut = 0
@@ -200,15 +201,19 @@ def pair_rows(
         place = order[row]
         number, tag, known = numbers[place], tags[place], False
         equal = EQUAL if np.uint32(keys[row] & np.uint64(0xFFFFFFFF)) == tag else np.uint64(0)
-        paired = state[0] if state[0] < LEADERS else FIRST
+        full = state[0] == LEADERS
         for leader in range(state[0]):
             earlier = leaders[leader]
             known = known or tags[earlier] == tag
-            if leader < paired and number >= own and numbers[earlier] != number:
+            paired = not full or leader < FIRST or leader == LEADERS - 1
+            if paired and number >= own and numbers[earlier] != number:
                 pairs[filled, 0], pairs[filled, 1] = number, numbers[earlier] | equal
                 filled += 1
-        cut += paired < state[0] and number >= own
-        if not known and state[0] < LEADERS:
+        cut += full and number >= own
+        if not known:
+            if full:
+                state[0] -= 1
+                leads[leaders[state[0]]] = False
             leaders[state[0]] = place
             leads[place] = True
             state[0] += 1

@@ -80,7 +80,8 @@ def as_published(spelling: Spelling, pairs: Pairs) -> bool:
     """
     places = np.arange(len(pairs.halves))
     return bool(
-        (spelling.ids == places).all()
+        len(places) >= 256
+        and (spelling.ids == places).all()
         and spelling.lengths[:256].max() == 1
         and (pairs.halves[256:] > 0).all()
         and (pairs.sides < places).all()

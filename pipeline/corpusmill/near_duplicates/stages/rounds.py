@@ -228,7 +228,7 @@ def _run_propose(inputs: Inputs, settings: ProposeSettings, folder: Path, resour
 
 PROPOSE = Stage(
     "propose",
-    version=2,
+    version=3,
     after=("sign", "reference_sign"),
     wanted=wanted,
     units=_units_propose,
