@@ -26,6 +26,7 @@ from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from deploy.sample_corpus import write_sample_corpus
 from tests.containers.compose import IMAGE, ROOT, Compose, composed, docker, require_docker, require_images
+from tests.dags.live import wait_for_question
 
 SECTION = (ROOT / "docs" / "many-machines.md").read_text().partition("## Docker compose")[2]
 START, _, FIRST = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)[0].partition("\n")
@@ -34,6 +35,7 @@ BUCKET, STORE = "corpusmill", "http://seaweedfs:8333"
 CUT_OFF_SECONDS = 45
 VARIANTS = 22  # a build of a minute, of which a lost worker's silence is a third
 HEAVY_STEPS = {"find_ranges", "shuffle"}  # docs/many-machines.md
+WORKER_STEPS = {"worker": "tokenize", "worker-heavy": "shuffle.scatter"}  # what each does when it is restarted
 RUNNING = {"running", "success"}
 
 
@@ -92,6 +94,14 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     """{name: bytes}, but for the report, which tells times."""
     paths = (path for path in folder.rglob("*") if path.is_file() and "report" not in path.name)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def built(compose: Compose, name: str) -> dict[str, bytes]:
+    """{name: bytes} of the only version of a dataset on the workers' volume."""
+    with tempfile.TemporaryDirectory() as folder:
+        compose.run("cp", f"worker:/data/outputs/{name}", folder)
+        (version,) = (path for path in (Path(folder) / name).iterdir() if path.is_dir() and not path.is_symlink())
+        return read_folder(version)
 
 
 def duration(compose: Compose, dag: str) -> tuple[str, float]:
@@ -182,12 +192,43 @@ def test_documented_lines_build_a_dataset_with_the_bytes_of_the_command(
     ran = [task for task in shared.tasks("dataset__first", run["dag_run_id"]).values() if task["state"] == "success"]
     assert {task["task_id"].partition(".")[0] for task in ran if task["queue"] == "ram_heavy"} == HEAVY_STEPS
     print(f"\n{len(ran)} task instances ran")
-    shared.run("cp", "worker:/data/outputs/first", "first")
-    (version,) = (path for path in (shared.folder / "first").iterdir() if path.is_dir() and not path.is_symlink())
     settings = yaml.safe_load((shared.folder / "dags" / "datasets" / "first.yaml").read_text())
-    assert read_folder(version) == alone(tmp_path, settings, text) != {}
+    assert built(shared, "first") == alone(tmp_path, settings, text) != {}
     for worker in ("worker", "worker-heavy"):
         assert docker("exec", shared.container(worker), *KERNELS) == of_image, "a kernel was compiled again"
+
+
+def test_rolling_restart_of_every_service_during_a_build_fails_no_run_and_costs_no_byte(
+    shared: Compose, text: Path, tmp_path: Path
+) -> None:
+    """The run asks before it removes, so that none comes too late; a worker has a task when it goes down."""
+    first = yaml.safe_load((shared.folder / "dags" / "datasets" / "first.yaml").read_text())
+    settings = first | {"name": "rolling", "work_folder": "work-of-rolling", "dag": {"approve_removal": True}}
+    (shared.folder / "dags" / "datasets" / "rolling.yaml").write_text(yaml.safe_dump(settings))
+    dag, run = "dataset__rolling", "rolling"
+    shared.trigger(dag, run)
+    wait_for_task(shared, dag, run, "plan")
+    others = sorted(set(shared.run("config", "--services").split()) - {"initialize", *WORKER_STEPS})
+    for service in others:
+        restart(shared, service)
+        assert shared.state(dag, run) == "running"
+    place = wait_for_question(shared, dag, run, "approve_removal")
+    shared.call("PATCH", place, {"chosen_options": ["Approve"], "params_input": {}})
+    for service, step in WORKER_STEPS.items():
+        wait_for_task(shared, dag, run, step)
+        restart(shared, service)
+    state, seconds = duration(shared, dag)
+    assert state == "success", failures(shared, dag, run)
+    assert shared.call("GET", "/api/v2/dags/~/dagRuns?state=failed")["dag_runs"] == []
+    print(f"\nshared: every service restarted, one after the other, in a run of {seconds:.0f} s")
+    assert built(shared, "rolling") == alone(tmp_path, settings, text) != {}
+
+
+def restart(compose: Compose, service: str) -> None:
+    """Restart a service, and print how long it was away."""
+    began = time.monotonic()
+    compose.restart(service, HEALTHY_SECONDS)
+    print(f"\n{service}: healthy {time.monotonic() - began:.0f} s after its restart")
 
 
 def test_worker_killed_and_redis_restarted_cost_no_byte_and_at_most_as_much_time_again(

@@ -196,3 +196,24 @@ class Live(Rest):
                 if set(words) <= set(item.info["cmdline"] or ()) and os.getsid(item.pid) == session:
                     actual.append(item)
         return actual
+
+
+def wait_for_question(live: Rest, dag: str, run: str, task: str) -> str:
+    """Wait until a task asks somebody, and the scheduler knows it; the address of its question, and of the answer.
+
+    An answer that comes before the scheduler has heard that the asking process ended would queue the task again, and
+    the scheduler would then take the news for that of a task that died.
+    """
+
+    def asked() -> Any:
+        actual = live.tasks(dag, run, task)
+        return [item for item in actual.values() if item["state"] in {"awaiting_input", "deferred"}]
+
+    def heartbeat() -> str:
+        return str(live.call("GET", "/api/v2/monitor/health")["scheduler"]["latest_scheduler_heartbeat"])
+
+    live.wait_for("the question", asked)
+    for _ in range(2):  # the first may belong to a round that began before
+        last = heartbeat()
+        live.wait_for("a round of the scheduler", lambda last=last: heartbeat() != last)
+    return f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"

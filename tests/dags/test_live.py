@@ -23,7 +23,7 @@ import zstandard
 from corpusmill.builds.local import build_dataset
 from corpusmill.config import check_config
 from deploy.sample_corpus import write_sample_corpus
-from tests.dags.live import LONGEST_SECONDS, Live, free_port, tiny
+from tests.dags.live import LONGEST_SECONDS, Live, free_port, tiny, wait_for_question
 from tests.disks import enlarge, small_disk
 from tests.system.corpus import lines_of, make_documents
 
@@ -197,27 +197,6 @@ def test_scheduler_that_is_killed_comes_back_for_the_runs_of_the_tests_below(liv
         return str(live.call("GET", "/api/v2/monitor/health")["scheduler"]["latest_scheduler_heartbeat"])
 
     live.wait_for("a heartbeat of another scheduler", lambda: datetime.fromisoformat(heartbeat()) > killed)
-
-
-def wait_for_question(live: Live, dag: str, run: str, task: str) -> str:
-    """Wait until a task asks somebody, and the scheduler knows it; the address of its question, and of the answer.
-
-    An answer that comes before the scheduler has heard that the asking process ended would queue the task again, and
-    the scheduler would then take the news for that of a task that died.
-    """
-
-    def asked() -> Any:
-        actual = live.tasks(dag, run, task)
-        return [item for item in actual.values() if item["state"] in {"awaiting_input", "deferred"}]
-
-    def heartbeat() -> str:
-        return str(live.call("GET", "/api/v2/monitor/health")["scheduler"]["latest_scheduler_heartbeat"])
-
-    live.wait_for("the question", asked)
-    for _ in range(2):  # the first may belong to a round that began before
-        last = heartbeat()
-        live.wait_for("a round of the scheduler", lambda last=last: heartbeat() != last)
-    return f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
 
 
 def test_forgetting_begins_when_it_is_approved_and_not_before(live: Live) -> None:
