@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections import ChainMap
@@ -20,7 +21,7 @@ from tests.docs.test_docs import FENCE, ROOT, TEXTS
 from tests.system.corpus import lines_of, make_documents, write_corpus
 
 SHELL = {"", "sh", "bash", "console"}
-PROGRAMS = ("corpusmill", "pip", "python", "zstd", "make", "docker", "aws", "gcloud")
+PROGRAMS = ("corpusmill", "pip", "python", "zstd", "make", "docker", "aws", "gcloud", "helm", "sbatch")
 
 # Pages whose commands run one after another, in a folder with data/ and web.yaml, and what they need there first.
 BEFORE: dict[str, list[str]] = {
@@ -57,6 +58,7 @@ ELSEWHERE = {
     "docs/existing-airflow.md": "tests/wheel/test_fresh_airflow.py",
     "docs/managed-airflows.md": "a cloud's account; tests/wheel/test_managed_requirements.py has its requirements",
     "docs/many-machines.md": "tests/containers/test_containers.py",
+    "docs/oscar.md": "a terabyte behind a login; tests/system/test_oscar.py builds its configuration",
     "docs/slurm.md": "tests/deploy/test_slurm.py",
     "docs/steps.md": "tests/steps/test_trying.py, tests/system/test_decisions.py",
     "docs/training-steps.md": "a run of Megatron or nanotron; tests/training/test_megatron_cache.py has their caches",
@@ -84,6 +86,8 @@ def test_every_page_with_commands_is_run_or_says_why_not() -> None:
     shown = {name for name, text in PAGES.items() if any(commands(text))}
     assert shown == BEFORE.keys() | ELSEWHERE.keys()
     assert not BEFORE.keys() & ELSEWHERE.keys()
+    indented = re.compile(rf"^(?: {{4}}|\t)(?:\$ )?(?:{'|'.join(PROGRAMS)}) .*", re.MULTILINE)
+    assert [line for text in PAGES.values() for line in indented.findall(FENCE.sub("", text))] == []
     for reason in {*ELSEWHERE.values(), *NOT_RUN.values()}:
         for word in reason.replace(",", " ").split():
             assert not word.startswith("tests/") or (ROOT / word.partition("::")[0]).is_file(), word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -401,19 +402,18 @@ def test_documents_of_a_large_group_are_compared_with_a_bounded_number_and_the_r
     assert sum(match is not None for match in found) >= 0.99 * true
 
 
-def test_copies_that_follow_their_pages_are_found_though_hundreds_of_pages_share_a_template(tmp_path: Path) -> None:
-    """Nine tenths of a page are the template: its hashes are those of the whole site."""
+def test_copies_a_few_pages_behind_theirs_are_found_though_hundreds_of_pages_share_a_template(tmp_path: Path) -> None:
+    """Nine tenths of a page are the template: its hashes are those of the whole site. Up to six texts lie between."""
     drawn = random.Random(1)
     words = [f"w{number}" for number in range(20_000)]
-    template, texts = drawn.choices(words, k=400), []
-    for number in range(400):
-        page = drawn.choices(words, k=60)
-        texts.append(page)
-        if number % 4 == 0:
-            copy = [*page]
-            for _ in range(12):
-                copy[drawn.randrange(len(copy))] = drawn.choice(words)
-            texts.append(copy)
+    template, pages = drawn.choices(words, k=400), [drawn.choices(words, k=60) for _ in range(400)]
+    copied: dict[int, list[list[str]]] = defaultdict(list)  # copies by the page that they come after
+    for number in range(0, 400, 4):
+        copy = [*pages[number]]
+        for _ in range(12):
+            copy[drawn.randrange(len(copy))] = drawn.choice(words)
+        copied[number + drawn.randrange(6)].append(copy)
+    texts = [text for number, page in enumerate(pages) for text in (page, *copied[number])]
     texts = [" ".join(template + page) for page in texts]
     sets = [oracle.runs_of(text, 5) for text in texts]
     true = {number for number, match in enumerate(oracle.decide_quickly(sets, "0.8")) if match}

@@ -78,7 +78,6 @@ SCRIPTS_BY_CHARACTERS = (
     (0xAA60, 0xAADF),
     (0xF900, 0xFAFF),
     (0xFF66, 0xFF9F),  # halfwidth Katakana
-    (0xFF66, 0xFF9F),  # Katakana of half width, which the first rule replaces
     (0x1AFF0, 0x1B16F),
     (0x20000, 0x3FFFF),
 )

@@ -18,8 +18,8 @@ The room's stages are in stages/; the modules that write the files between them 
 `shard << 32 | ordinal`, shards of references first: numbers are in the order of documents.
 
 Hashing proposes, sets decide: of the pairs at the threshold Bands.recall is proposed (0.996 at 0.8), more above it. Two
-bounds keep a group of n near-copies from costing n^2: pairs with the first documents of a group and the last one
-(groups.py), and few comparisons for a document that has matches (similarity.py). What they leave out is counted.
+bounds keep a group of n near-copies from costing n^2: pairs with the first documents of a group and the last
+ones (groups.py), and few comparisons for a document that has matches (similarity.py). What they leave out is counted.
 Documents with equal runs are never missed: their digests are a key of their own, and one that equals a document that
 goes, goes with it.
 
@@ -31,8 +31,9 @@ Price: benchmarks/results/near_duplicates.json. On disk 16 bytes x (bands + 1) f
 earlier document of a pair. Memory: BYTES_PER_ROW for each key of a partition; 60 bytes for each of PAIRS_AT_ONCE
 pairs, 24 for each earlier document of one shard, and the runs of 16 MB of text; 36 bytes for each document in `decide`.
 
-In a group of 100,000 near-copies around the threshold a near-copy costs 3.4 documents: its runs are hashed for its
-keys and again for its comparisons and for those of the next ones, and it is compared with twenty sets or more. Without
-the pairs with the last document of a group it cost 2.7, and one in seven of the copies that follow their pages in a
-site of 1,000 pages was kept; with SOON = 3 and ENOUGH = 2 7 % less, and one in ten of the copies that go was kept.
+In a group of 100,000 near-copies around the threshold a near-copy costs 4.7 documents: its runs are hashed for its
+keys and again for its comparisons and for those of the next ones. In pairs with the FIRST alone it costs 2.7, but one
+in seven of the copies right behind their pages is kept in a site of 1,000 pages; in pairs with the one before, too, it
+costs 3.4, and one in fourteen of the copies five pages behind is kept. With SOON = 3 and ENOUGH = 2 it costs 7 % less,
+and one in ten of the copies that go is kept.
 """

@@ -4,7 +4,7 @@
     keys.index      u64: the first row of each bucket (key >> 52) of each batch of BATCH_DOCUMENTS documents
 
 The documents of a partition that share a key are a group. While it has at most LEADERS, each is paired with all earlier
-ones; then with the FIRST first, which are kept if all are alike, and with the last one before it, because copies of one
+ones; then with the FIRST first, which are kept if all are alike, and with the last before it, because copies of one
 page of a site often follow it. Documents with equal digests (the tag) count once among these leaders. Rows that have
 fewer pairs than earlier documents are counted. The digest is a key, too, so equal documents always meet the first of
 their kind. Documents of references (`dedup.against`) come first, lead their groups, and are not paired with each other.
@@ -33,7 +33,7 @@ from corpusmill.kernels.compiled import kernel
 KEYS, PAIRS, LEADERS_FILE = "keys", "pairs", "leaders"
 BUCKETS = 4096
 BATCH_DOCUMENTS = 1 << 16
-LEADERS, FIRST = 16, 4
+LEADERS, FIRST = 12, 4
 EQUAL = np.uint64(1 << 63)
 ROW = np.dtype([("key", "<u8"), ("tag", "<u4"), ("document", "<u4")])
 
@@ -205,15 +205,15 @@ def pair_rows(
         for leader in range(state[0]):
             earlier = leaders[leader]
             known = known or tags[earlier] == tag
-            paired = not full or leader < FIRST or leader == LEADERS - 1
-            if paired and number >= own and numbers[earlier] != number:
+            if number >= own and numbers[earlier] != number:
                 pairs[filled, 0], pairs[filled, 1] = number, numbers[earlier] | equal
                 filled += 1
         cut += full and number >= own
         if not known:
             if full:
+                leads[leaders[FIRST]] = False
+                leaders[FIRST : LEADERS - 1] = leaders[FIRST + 1 :]
                 state[0] -= 1
-                leads[leaders[state[0]]] = False
             leaders[state[0]] = place
             leads[place] = True
             state[0] += 1

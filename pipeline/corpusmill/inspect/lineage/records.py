@@ -58,7 +58,6 @@ ENDINGS = (
     ".csv.gz",
     ".offsets",
     ".parquet",
-    ".bos.idx",
 )
 
 
