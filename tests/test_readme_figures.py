@@ -43,6 +43,7 @@ SHOWN = {
         "down, an object of ours/share_of_best_peer",
         "down, an object of others/share_of_best_peer",
     ],
+    "installing": ["three_commands_wall_seconds", "install/wall_seconds"],
     "kills": ["kills"],
     "upload_pairs": ["pairs", "killed in time", "whole"],
     "faults": ["faults_in_all", "files_wrong"],
