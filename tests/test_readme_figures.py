@@ -220,8 +220,8 @@ QUOTED = [
     ),
     (
         "sizing.md",
-        "At # built shards of 100 kB opening one takes 8 to # ms of CPU, `plan` # s, and a build that finds nothing"
-        " changed # s",
+        "With # built shards of 100 kB, opening a task takes 8 to # ms of CPU, `plan` # s, and a build that finds"
+        " nothing changed # s",
         "many_shards",
         ["shards", "open_task_seconds * 1e3", "plan_seconds", "unchanged_build_seconds"],
     ),
@@ -257,7 +257,7 @@ QUOTED = [
     ),
     (
         "sizing.md",
-        "one behind the other, take # s at best",
+        "one after the other, take # s at best",
         "airflow_16_shards_of_20MB",
         ["seconds_of_9_tasks_in_a_chain_that_do_nothing/best"],
     ),

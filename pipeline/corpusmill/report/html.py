@@ -119,7 +119,7 @@ def _megatron(summary: BuildSummary, export: ExportSummary, where: str) -> Train
     data = " \\\n    ".join(["--data-path", *prefixes]) + " \\\n--split 969,30,1"
     ends = "" if summary.vocabulary is None else f" Every document ends with id {summary.vocabulary.eot_id}."
     cache = (
-        f"# builds the index cache before the run, on one node and without a GPU; with the run's other arguments, too\n"
+        f"# builds the index cache before the run, on one node and without a GPU; add the run's other arguments\n"
         f"python tools/prepare_cache.py {data} \\\n--data-cache-path CACHE --seq-length LENGTH"
         " --global-batch-size BATCH --prepare-cache-world-size RANKS"
     )
@@ -156,7 +156,7 @@ def _open_lm(summary: BuildSummary, export: ExportSummary, where: str) -> Traini
 def _olmo(summary: BuildSummary, export: ExportSummary, where: str) -> TrainingFlags:
     width = "" if summary.vocabulary is None else f", dtype=NumpyDatasetDType.uint{8 * summary.vocabulary.token_bytes}"
     text = f'NumpyFSLDatasetConfig.glob("{where}/olmo/*.npy", sequence_length=LENGTH, tokenizer=TOKENIZER{width})'
-    rest = "Any number of ranks reads all but the tokens behind each file's last whole sequence."
+    rest = "Any number of ranks reads all but the tokens after each file's last whole sequence."
     return TrainingFlags("OLMo-core", export.format, text, f"{_vocabulary(summary)} {_sizes(export)} {rest}")
 
 
@@ -187,7 +187,7 @@ def _numpy(summary: BuildSummary, export: ExportSummary, where: str) -> Training
         ranks = (min(counts.values(), default=1) - 1) // LLMC_STEP
         note += (
             f" llm.c needs more tokens in every file than a step reads: up to {grouped(ranks)} ranks of"
-            f" {grouped(LLMC_STEP)} tokens, and it drops what is behind a file's last whole step."
+            f" {grouped(LLMC_STEP)} tokens, and it drops what follows a file's last whole step."
         )
         if summary.vocabulary and summary.vocabulary.eot_id != GPT2_EOT:
             note += f" modded-nanogpt begins documents at id {GPT2_EOT}, not at {summary.vocabulary.eot_id}."
@@ -200,7 +200,7 @@ def _numpy(summary: BuildSummary, export: ExportSummary, where: str) -> Training
         return TrainingFlags("llm.c", export.format, text, note)
     if export.layout == "automodel":
         readers = max(1, sum(fnmatchcase(f"{where}/{path}", train) for path in counts) // 2)  # one reads all alone
-        note += f" A reader with one file alone skips most of it: up to {grouped(readers)} ranks x loader workers."
+        note += f" A reader with only one file skips most of it: up to {grouped(readers)} ranks x loader workers."
         target = "nemo_automodel.components.datasets.llm.nanogpt_dataset.NanogptDataset"
         text = _yaml({"dataset": {"_target_": target, "file_pattern": train, "seq_len": "LENGTH"}})
         return TrainingFlags("NeMo AutoModel", export.format, text, note)
