@@ -26,14 +26,14 @@ CONFIGURATION = f"""{WRITTEN_BY}# Configuration
 A dataset is one YAML file. `corpusmill init` writes a first one, `corpusmill config example --short` prints 12 lines
 that run, and `corpusmill config example` prints every key. An unknown key is an error that names the nearest known one.
 Settings that silently change a dataset's bytes have no default. Sizes are bytes, or have a unit: `256MiB`, `10GB`.
-Relative paths in it start at `CORPUSMILL_ROOT`, else at the current folder. Paths typed on a command line
-always start at the current folder.
+Relative paths in the file start at `CORPUSMILL_ROOT` if it is set, otherwise at the current folder. Paths typed on a
+command line always start at the current folder.
 
-In the tables, *required* means: if the section is present.
+In the tables, *required* means: required if the section is present.
 """
 FORMATS = f"""{WRITTEN_BY}# Formats
 {table()}
-Below are the files of a delivered dataset and between steps, in the words of the modules that write them.
+Below are the files of a delivered dataset, and those between steps, as the modules that write them describe them.
 """
 FILES_OF_FORMATS = {
     "Megatron": "export/megatron.py",

@@ -128,15 +128,15 @@ What you train with, and what to write in the configuration:
 |---|---|---|
 """
 TAIL = """
-The report of a build has the loader's lines with the paths of its files, and up to how many ranks read all of them.
+The report of a build shows the loader's lines with the paths of its files, and up to how many ranks all of them are read.
 Trainers that tokenize by themselves (HF Trainer, TRL, Axolotl, torchtitan, nanochat, litgpt) take text: with
 `dedup.writeback`, the default where duplicates are removed, the documents are delivered, too, and the dataset's card
 has the line for `datasets`.
 
-LitData has no export of its own, because the shards of llm.c and AutoModel are its chunks but for the header, and its
+LitData has no export of its own, because the shards of llm.c and AutoModel are its chunks except for the header, and its
 index can state a header of any length. With these lines in their folder litdata 0.2.76 reads them as they are, every
 rank its part; of each shard it drops the tokens that do not fill a `block_size`. Link the shards into a folder of their
-own: a delivered version is not to be changed.
+own: do not change a delivered version.
 
 ```python
 import json, pathlib, struct

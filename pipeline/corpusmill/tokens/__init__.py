@@ -18,9 +18,9 @@ Also out: **records**, what the shuffle permutes: whole documents, or contexts o
 a list of pieces of documents, by default a slice of the stream "document, EOT, document, EOT ..." of one shard
 (records.py has the options), so packing is arithmetic on `ends`.
 
-The fast engine encodes where a rule says that its ids are those of the library that defines them (fitness.py), except
-for documents that go to that library (fitness.py). The audit (audit.py) compares ids on the dataset's own
-documents, and nothing is exported before it has passed.
+The fast engine encodes a document where a rule says that its ids are those of the library that defines them; other
+documents go to that library (fitness.py). The audit (audit.py) compares ids on the dataset's own documents, and
+nothing is exported before it has passed.
 
 A **record shard** holds records next to each other with the origin of each::
 
