@@ -128,22 +128,23 @@ What you train with, and what to write in the configuration:
 |---|---|---|
 """
 TAIL = """
-The report of a build shows the loader's lines with the paths of its files, and up to how many ranks all of them are read.
+The report of a build shows the loader's lines with the paths of its files, and up to how many ranks all of them are
+read.
 Trainers that tokenize by themselves (HF Trainer, TRL, Axolotl, torchtitan, nanochat, litgpt) take text: with
 `dedup.writeback`, the default where duplicates are removed, the documents are delivered, too, and the dataset's card
 has the line for `datasets`.
 
-LitData has no export of its own, because the shards of llm.c and AutoModel are its chunks except for the header, and its
-index can state a header of any length. With these lines in their folder litdata 0.2.76 reads them as they are, every
-rank its part; of each shard it drops the tokens that do not fill a `block_size`. Link the shards into a folder of their
-own: do not change a delivered version.
+LitData has no export of its own, because the shards of llm.c and AutoModel are its chunks except for the header, and
+its index can state a header of any length. With these lines in their folder litdata 0.2.76 reads them as they are,
+every rank its part; of each shard it drops the tokens that do not fill a `block_size`. Link the shards into a folder
+of their own: do not change a delivered version.
 
 ```python
 import json, pathlib, struct
 
 folder, chunks = pathlib.Path("train"), []
 for path in sorted(folder.glob("*.bin")):
-    magic, _, tokens = struct.unpack("<3i", path.read_bytes()[:12])
+    magic, _, tokens = struct.unpack("<3i", path.open("rb").read(12))
     size = path.stat().st_size
     chunks.append({"chunk_bytes": size, "chunk_size": 1024 // 4 - 2, "dim": tokens, "filename": path.name})
 kind = {2: "no_header_tensor:20", 4: "no_header_tensor:15"}[(size - 1024) // tokens]  # uint16, int32
