@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.tokens.decoding import AHEAD_TOKENS, ENTRY_BYTES, Decoder, first_difference, token_table
-from corpusmill.tokens.ranks import Spelling, read_ids, read_ranks, read_spelling, token_lengths
+from corpusmill.tokens.ranks import Spelling, ranks_of, read_ids, read_ranks, read_spelling, token_lengths
 from tests.oracles.spelling import words_of
 from tests.raising import raises
 
@@ -33,11 +33,11 @@ words_and_ids = st.lists(st.tuples(st.binary(min_size=1, max_size=2) | st.binary
 edits = st.lists(st.tuples(st.integers(0, 90), st.sampled_from([b"", *(bytes([byte]) for byte in b"\n\r =A/-0\xff")])))
 
 
-@given(words_and_ids, edits)
+@given(words_and_ids, st.sampled_from([b"\n", b" \n"]), edits)
 def test_read_spelling_of_any_edited_file_is_what_python_reads_line_by_line(
-    tokens: list[tuple[bytes, int]], edited: list[tuple[int, bytes]]
+    tokens: list[tuple[bytes, int]], ending: bytes, edited: list[tuple[int, bytes]]
 ) -> None:
-    content = b"".join(b"%s %d\n" % (base64.b64encode(token), number) for token, number in tokens)
+    content = b"".join(b"%s %d" % (base64.b64encode(token), number) + ending for token, number in tokens)
     for place, other in edited:
         content = content[:place] + other + content[place + 1 :]
     try:
@@ -48,6 +48,7 @@ def test_read_spelling_of_any_edited_file_is_what_python_reads_line_by_line(
     else:
         spelling = read_spelling(content)
         assert [*zip(words_of(spelling), spelling.ids.tolist(), strict=True)] == [*expected.items()]
+        assert ranks_of(content) == expected
         assert read_ids(content) == [int(line.split()[1]) for line in content.splitlines() if line]
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from json.encoder import encode_basestring as quoted
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,11 @@ from corpusmill.tokens.references import BYTE_OF_CHARACTER
 
 LONGEST = 1024  # bytes of a token: finding its pair takes time by the square of them
 ALONE, UNREACHED = 0, -1
+LOW = (1 << 31) - 1  # bits for a token's place
 UTF8_BYTES = {*range(0xC0), *range(0xC2, 0xF5)}
 CHARACTERS = {byte: character for character, byte in BYTE_OF_CHARACTER.items()}
+UNESCAPED = CHARACTERS | {ord('"'): "\0", ord("\\"): "\1"}
+"""The characters of bytes, but others for the two that JSON escapes, until the whole text is made."""
 
 
 def pre_tokenizer_of(expression: str) -> dict[str, Any]:
@@ -93,19 +95,12 @@ def json_of(pairs: Pairs, pre_tokenizer: dict[str, Any]) -> str:
     as long.
     """
     spelling = pairs.spelling
-    characters = spelling.text.tobytes().decode("latin-1").translate(CHARACTERS)
+    characters = spelling.text.tobytes().decode("latin-1").translate(UNESCAPED)
     ends = spelling.starts + spelling.lengths
     words = [characters[start:end] for start, end in zip(spelling.starts.tolist(), ends.tolist(), strict=True)]
-    vocabulary = ",".join(
-        [f"{quoted(word)}:{number}" for word, number in zip(words, spelling.ids.tolist(), strict=True)]
-    )
-    merges = ",".join(
-        [
-            f"[{quoted(word[:half])},{quoted(word[half:])}]"
-            for word, half in zip(words, pairs.halves.tolist(), strict=True)
-            if half > 0
-        ]
-    )
+    vocabulary = ",".join([f'"{word}":{number}' for word, number in zip(words, spelling.ids.tolist(), strict=True)])
+    halves = zip(words, pairs.halves.tolist(), strict=True)
+    merges = ",".join([f'["{word[:half]}","{word[half:]}"]' for word, half in halves if half > 0])
     model = {
         "type": "BPE",
         "dropout": None,
@@ -127,7 +122,8 @@ def json_of(pairs: Pairs, pre_tokenizer: dict[str, Any]) -> str:
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": model,
     }
-    return f'{json.dumps(around)[:-2]}, "vocab": {{{vocabulary}}}, "merges": [{merges}]}}}}'
+    lists = f'"vocab": {{{vocabulary}}}, "merges": [{merges}]}}}}'.replace("\0", '\\"').replace("\1", "\\\\")
+    return f"{json.dumps(around)[:-2]}, {lists}"
 
 
 @kernel
@@ -137,12 +133,13 @@ def _halves(text: Any, starts: Any, lengths: Any) -> Any:
     size = np.int64(1)
     while size < 2 * count:
         size *= 2
-    table = np.full(size, -1, np.int64)  # tokens by hash of their bytes
+    table = np.full(size, -1, np.int64)  # tokens, and the high bits of the hashes of their bytes
     for token in range(count):
-        slot = _hash(text, starts[token], starts[token] + lengths[token]) & (size - 1)
+        value = _hash(text, starts[token], starts[token] + lengths[token])
+        slot = value & (size - 1)
         while table[slot] >= 0:
             slot = (slot + 1) & (size - 1)
-        table[slot] = token
+        table[slot] = value & ~LOW | token
     halves, sides = np.full(count, ALONE, np.int64), np.full(count, -1, np.int64)
     bounds, ranks = np.empty(longest + 1, np.int64), np.empty(longest, np.int64)
     for token in range(count):
@@ -182,20 +179,21 @@ def _half(text: Any, starts: Any, lengths: Any, table: Any, token: Any, bounds: 
 
 @kernel
 def _hash(text: Any, start: int, end: Any) -> Any:
-    """FNV-1a of bytes, without the sign."""
+    """FNV-1a of bytes, without the sign; the low bits depend on the high ones."""
     value = np.uint64(0xCBF29CE484222325)
     for place in range(start, end):
         value = (value ^ np.uint64(text[place])) * np.uint64(0x100000001B3)
-    return np.int64((value ^ (value >> np.uint64(32))) & np.uint64(0x7FFFFFFF))
+    return np.int64((value ^ (value >> np.uint64(32))) & np.uint64(0x7FFFFFFFFFFFFFFF))
 
 
 @kernel
 def _find(text: Any, starts: Any, lengths: Any, table: Any, start: int, end: Any) -> Any:
     """The token of bytes [start, end), or -1."""
-    slot = _hash(text, start, end) & (len(table) - 1)
+    value = _hash(text, start, end)
+    slot = value & (len(table) - 1)
     while table[slot] >= 0:
-        token = table[slot]
-        if lengths[token] == end - start:
+        token = table[slot] & LOW
+        if (table[slot] ^ value) <= LOW and lengths[token] == end - start:
             at = starts[token]
             same = True
             for place in range(end - start):

@@ -84,6 +84,16 @@ def read_ranks(content: bytes) -> dict[bytes, int]:
     return ranks
 
 
+def ranks_of(content: bytes) -> dict[bytes, int]:
+    """As `read_ranks`, in a third of the time where lines are as tiktoken writes them."""
+    plain = _plain_spelling(content)
+    if plain is None:
+        return read_ranks(content)
+    text, ends = plain.text.tobytes(), plain.starts + plain.lengths
+    places = zip(plain.starts.tolist(), ends.tolist(), plain.ids.tolist(), strict=True)
+    return {text[start:end]: number for start, end, number in places}
+
+
 def read_ids(content: bytes) -> list[int]:
     """The id of every line, also of one whose token comes again; ValueError or IndexError for a line without one."""
     plain = _plain_spelling(content)
@@ -102,8 +112,9 @@ def read_spelling(content: bytes) -> Spelling:
 @lru_cache(maxsize=1)  # asked for ids, and for bytes
 def _plain_spelling(content: bytes) -> Spelling | None:
     """The spelling of a file as tiktoken writes it: no token comes twice, and a line is a token's padded base64, one
-    space, and an id of few digits. None for another file.
+    space, and an id of few digits; tokshuf's file has a space behind it. None for another file.
     """
+    content = content.replace(b" \n", b"\n")
     tokens = content.split()[::2]
     return _spelling_of_lines(np.frombuffer(content, np.uint8)) if len(set(tokens)) == len(tokens) else None
 
@@ -190,7 +201,7 @@ def published_encoding(name: str, content: bytes) -> Any:
     """The tiktoken.Encoding of a published name, its ranks those of a .tiktoken file's content."""
     import tiktoken
 
-    return tiktoken.Encoding(**_constructed(name, lambda *_, **__: read_ranks(content)))
+    return tiktoken.Encoding(**_constructed(name, lambda *_, **__: ranks_of(content)))
 
 
 def published_special_tokens(name: str) -> dict[str, int]:
@@ -219,7 +230,7 @@ def own_encoding(path: Path, content: bytes, pattern: str, special_tokens: dict[
     """
     import tiktoken
 
-    ranks = read_ranks(content)
+    ranks = ranks_of(content)
     try:
         encoding = tiktoken.Encoding(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens)
         encoding.encode_ordinary("")
