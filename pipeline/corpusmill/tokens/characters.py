@@ -27,6 +27,7 @@ CHARACTERS = sys.maxunicode + 1
 PLANES = range(0x40000), range(0xE0000, 0xF0000)  # those between are empty, the others all for private use
 WORD_BYTES = 8
 NOT_ASCII = np.uint64(0x8080808080808080)
+ONES = np.uint64(0x0101010101010101)
 HANGUL_VOWELS_AND_TAILS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))  # they compose by rule, not by table
 
 
@@ -179,8 +180,7 @@ class StringFinder:
     def __init__(self, strings: Iterable[str]) -> None:
         self._strings = sorted({string.encode() for string in strings if string})
         prefixes = sorted({string[:PREFIX_BYTES] for string in self._strings})
-        self._firsts = np.zeros(256, np.bool_)
-        self._firsts[[prefix[0] for prefix in prefixes]] = True
+        self._firsts = np.array(sorted({prefix[0] for prefix in prefixes}), np.uint64) * ONES
         self._words = np.array([int.from_bytes(prefix, "little") for prefix in prefixes], np.uint64)
         self._masks = np.array([(1 << 8 * len(prefix)) - 1 for prefix in prefixes], np.uint64)
         firsts = np.array([prefix[0] for prefix in prefixes], np.int64)
@@ -206,19 +206,25 @@ class StringFinder:
 def mark_prefixes(text: Any, ends: Any, firsts: Any, bounds: Any, words: Any, masks: Any, held: Any) -> None:
     """Set `held` for documents in which some prefix begins; reads eight bytes behind the last document.
 
+    `firsts` (uint64) are the bytes with which prefixes begin, each in all eight bytes of a word;
     `words[bounds[b] : bounds[b + 1]]` are the prefixes that begin with byte b, `masks` mark which of their bytes count.
     """
-    at = np.int64(0)
+    end = np.int64(0)
     for document in range(len(ends)):
-        end = ends[document]
-        while at < end:
-            byte = load_byte(text + at)
-            if firsts[byte]:
-                word = load_word(text + at)
-                for k in range(bounds[byte], bounds[byte + 1]):
-                    if word & masks[k] == words[k]:
-                        held[document] = True
-                if held[document]:
-                    at = end
-                    break
+        at, end = end, ends[document]
+        while at < end and not held[document]:
+            word, begins = load_word(text + at), np.uint64(0)
+            for first in firsts:  # the lowest high bit that is set marks the first byte that is `first`
+                others = word ^ first
+                begins |= (others - ONES) & ~others & NOT_ASCII
+            if not begins:
+                at += WORD_BYTES
+                continue
+            at += zero_low_bytes(begins)
+            if at >= end:
+                break
+            byte, word = load_byte(text + at), load_word(text + at)
+            for k in range(bounds[byte], bounds[byte + 1]):
+                if word & masks[k] == words[k]:
+                    held[document] = True
             at += 1
