@@ -5,12 +5,12 @@
 A deflate stream copies earlier text or spells it. Here a copy begins and ends between numbers: two numbers or more that
 came before in this order, found where their pair came last. All other numbers are spelled from a table that has each
 number's digits and comma as one word of bits. The Huffman code is the same for every member, so one pass is enough:
-digits, commas and distances of contexts hardly differ between vocabularies (Llama 3, o200k, GPT-2 and NeoX are within
-0.5 % of codes of their own).
+digits, commas and distances of contexts hardly differ between vocabularies (measured: Llama 3, o200k, GPT-2, NeoX).
 
 The stream depends on the ids alone: on no library and no batch. A vocabulary above TABLE_IDS is left to libdeflate.
 
-Price, on contexts of 2,049 Llama 3 ids: 0.35 times the CPU of libdeflate 1, whose members are 2 % larger.
+Price, on contexts of 2,049 ids: 0.4 times the CPU of libdeflate 1, and members of the same size
+(`benchmarks/results/gzip_members.json`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write_members(contexts: TokenArray, vocabulary_size: int) -> Iterator[bytes]
     """The gzip member of every row of a contiguous 2-D array of uint16 or uint32 ids below `vocabulary_size`."""
     texts = write_lists(contexts)
     if vocabulary_size > TABLE_IDS:
-        yield from (deflate.gzip_compress(text, LIBDEFLATE_LEVEL) for text in texts)
+        yield from (bytes(deflate.gzip_compress(text, LIBDEFLATE_LEVEL)) for text in texts)
         return
     begin, tables = _begin(), (_numbers(vocabulary_size), *_copies())
     width = contexts.shape[1]
@@ -175,7 +175,7 @@ def _deflate(
         column = 0
         while column <= last:
             word, size = words[column] >> both_bits, words[column] & size_mask
-            copied = np.int64(1)
+            copied: Any = 1
             if column + 1 < last:
                 pair = _pair(ids, column)
                 earlier = np.int64(pairs[pair])
@@ -183,7 +183,7 @@ def _deflate(
                 if earlier >= 0 and ids[earlier] == ids[column] and ids[earlier + 1] == ids[column + 1]:
                     distance = places[column] - places[earlier]
                     if distance <= FARTHEST:
-                        copied = np.int64(2)
+                        copied = 2
                         end = places[column] + LONGEST_COPY
                         while (
                             column + copied < last

@@ -12,14 +12,10 @@ Megatron-Energon reads a copy indexed by `energon prepare --sample-type CrudeWeb
 Invariants: one field, json.gz, a sample (an id with a dot would change the field's name); names are unique and in
 order; every context of a shard has the same length; order in the tar is training order.
 
-Bytes: gzip headers hold no time and no name. The deflate stream is libdeflate's, a function of the input, the level and
-the release alone; `requirements.lock` pins the release. ISA-L is faster still, but gave two processes of one machine
-unequal bytes for equal contexts (release 1.9.1, about one context in 3,000, on a busy machine). zlib-ng 1 writes half
-as many bytes again at 1.2 times the speed, and its level 2 is slower than libdeflate 1.
+Bytes: gzip headers hold no time and no name. The deflate stream is context_gzip.py's, a function of the ids alone.
 
-Price: one pass, memory is a batch of contexts. Deflate is most of it, so the level is the fastest whose text is hardly
-larger than that of tokshuf's zlib 6: libdeflate 1. `benchmarks/results/gzip_members.json` has speed and size of
-libdeflate, zlib and ISA-L on real members, and gzip's share of an export step and of a build.
+Price: one pass, memory is a batch of contexts. `benchmarks/results/gzip_members.json` has speed and size of our members
+beside those of libdeflate, zlib and ISA-L, and their share of an export step and of a build.
 """
 
 from __future__ import annotations
@@ -29,12 +25,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import deflate
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import BalanceError, CorruptDataError, PermanentError
-from corpusmill.export.context_json import read_list, write_lists
+from corpusmill.export.context_gzip import GZIP_HEADER, write_members
+from corpusmill.export.context_json import read_list
 from corpusmill.export.files import fault, whole_file
 from corpusmill.export.framing import ignore_sums, refuse_ids_beyond
 from corpusmill.export.tar import BLOCK_BYTES, end_of_archive, member_header, padding, read_members
@@ -42,9 +38,7 @@ from corpusmill.kernels.content_kernels import Words, token_sums
 from corpusmill.kernels.slices import starts_of
 from corpusmill.tokens.token_shard import TokenArray
 
-GZIP_LEVEL = 1
 GZIP_WINDOW = 31  # zlib's code for a 32 KiB window with gzip header and trailer
-GZIP_HEADER = bytes.fromhex("1f8b08000000000004ff")  # deflate, no flags, time 0, fastest level, unknown system
 SUFFIX = ".json.gz"
 RECORD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SHARD_NAME = re.compile(r"shard_(\d{8,})")
@@ -78,8 +72,7 @@ def write_shard(
         for batch in contexts:
             context_tokens = _checked_width(batch, records, context_tokens, vocabulary_size)
             written(_sums(batch))
-            for text in write_lists(np.ascontiguousarray(batch)):
-                body = deflate.gzip_compress(text, GZIP_LEVEL)
+            for body in write_members(np.ascontiguousarray(batch), vocabulary_size):
                 name = member_name(shard_index, records, next(ids, None))
                 member = b"".join((member_header(name, len(body)), body, padding(len(body))))
                 file.write(member)

@@ -131,7 +131,7 @@ def _checks(build: Build, unit: str, receipt: Receipt) -> list[Check]:
 
 STAGE = Stage(
     "export",
-    version=4,
+    version=5,
     after=("gather",),
     units=_units,
     work=Work(Settings, _identity, _inputs, _run),
