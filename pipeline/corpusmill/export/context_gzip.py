@@ -9,7 +9,7 @@ digits, commas and distances of contexts hardly differ between vocabularies (mea
 
 The stream depends on the ids alone: on no library and no batch. A vocabulary above TABLE_IDS is left to libdeflate.
 
-Price, on contexts of 2,049 ids: 0.4 times the CPU of libdeflate 1, and members of the same size
+Price, on contexts of 2,049 ids: less than half the CPU of libdeflate 1, and members of the same size
 (`benchmarks/results/gzip_members.json`).
 """
 
