@@ -28,7 +28,7 @@ BEFORE: dict[str, list[str]] = {
     "README.md": [],
     "docs/index.md": [],
     "docs/tutorial.md": [],
-    "docs/near-duplicates.md": [],
+    "docs/near-duplicates.md": ["corpusmill build data --tokenizer cl100k_base --export megatron --output outputs/old"],
     "docs/tokshuf.md": [],
     "docs/bsade.md": [],
     "docs/datatrove.md": [],

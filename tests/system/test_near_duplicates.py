@@ -324,23 +324,6 @@ def test_verify_finds_a_forgotten_near_duplicate_that_the_filter_left_in(
     assert actual[0].where == f"part{number // 20}.jsonl line {number % 20 + 1}"
 
 
-def test_command_lists_the_pairs_without_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = documents()
-    write_sources(tmp_path, rows)
-    monkeypatch.chdir(tmp_path)
-    expected = matches_of(rows)
-    command = ["near-duplicates", "corpus", "--pairs", "found/pairs.jsonl", "--workers", "1", "--quiet"]
-    for _ in range(2):
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code == 0, done.output
-        assert f"{len(expected)} of 60 documents are near-duplicates" in done.output
-        lines = map(json.loads, (tmp_path / "found" / "pairs.jsonl").read_text().splitlines())
-        assert {row["id"]: (row["kept_id"], row["similarity"]) for row in lines} == expected
-    (tmp_path / "found" / "pairs.jsonl").write_text("mine\n")
-    assert CliRunner().invoke(app, command).exit_code == 1
-    assert (tmp_path / "found" / "pairs.jsonl").read_text() == "mine\n"
-
-
 def test_difference_of_two_datasets_names_the_near_duplicates_that_came_back_or_went(tmp_path: Path) -> None:
     rows = documents()
     changed = [*rows[:5], {**rows[5], "text": rows[30]["text"]}, *rows[6:]]

@@ -30,7 +30,9 @@ from corpusmill.engine.build import Build
 from corpusmill.engine.claim import claimed
 from corpusmill.engine.ledger import Check
 from corpusmill.lazy import lazily
+from corpusmill.near_duplicates.stages.near_duplicates import copies_of_references, decided_check
 from corpusmill.report.content import nothing_in_common
+from corpusmill.report.figures import counted
 from corpusmill.sources.stages.index import quarantine_of
 from corpusmill.storage import local
 from corpusmill.storage.output_folder import OutputFolder
@@ -49,15 +51,21 @@ class Finished:
     files_written: int
 
 
-def dedup_config(inputs: Sequence[str], output: str, dedup: dict[str, Any], **sections: Any) -> DatasetConfig:
+def dedup_config(
+    inputs: Sequence[str], output: str, dedup: dict[str, Any], against: Sequence[str] | None = None, **sections: Any
+) -> DatasetConfig:
     """A dataset configuration for deduplication alone; what later stages need is filled in and changes no byte here.
 
-    The dataset is named after the output folder, so two outputs do not share a lock; `sections` are `source` and
-    `work_folder` as in the configuration. `inputs` and `output` start at the current folder.
+    The dataset is named after the output folder, so two outputs do not share a lock; `sections` are `source`,
+    `work_folder` and `near_duplicates` as in the configuration. `inputs`, `output` and `against`, which is asked as the
+    source is, start at the current folder.
     """
     name = re.sub(r"[^a-z0-9_-]+", "-", Path(output).name.lower()).strip("-_")[:63] or "dedup"
     of_later_stages = {"tokenizer": {"name": "cl100k_base"}, "shuffle": {"seed": 0}, "exports": {"nanoset": {}}}
     source = {"paths": [absolute_here(path) for path in inputs], **sections.pop("source", {})}
+    store = {key: source[key] for key in ("endpoint_url", "anonymous") if key in source}
+    if against:
+        dedup = {**dedup, "against": [{"path": absolute_here(path), **store} for path in against]}
     values = {"name": name, "source": source, "dedup": dedup, "destinations": [{"path": absolute_here(output)}]}
     return check_config({**values, **of_later_stages, **sections}, where="the command's arguments")
 
@@ -99,22 +107,27 @@ def deduplicate(config: DatasetConfig, output: str, *, workers: int | None = Non
 
 def write_near_duplicates(
     config: DatasetConfig, pairs: Path, *, workers: int | None = None, watch: bool = False
-) -> tuple[int, int]:
-    """Write the near-duplicates of the sources to a file, which appears complete; returns (documents, how many)."""
+) -> Finished:
+    """Write the near-duplicates of the sources to a file, which appears complete."""
     build = run_stages(cut_for_cores(config), "near_duplicates", workers=workers, watch=watch)
     pairs.parent.mkdir(parents=True, exist_ok=True)
     with local.arriving_at(pairs) as arriving, arriving.open("wb") as whole:
         for unit in build.units("near_duplicates"):
             with build.opened("near_duplicates", unit, PAIRS) as folder, (folder / PAIRS).open("rb") as own:
                 shutil.copyfileobj(own, whole)
-    counts = build.receipt("decide", "dataset").counts
-    return counts["documents"], counts["documents_left_out"]
+    return Finished(build, [*balances(build, "near_duplicates"), decided_check(build)], 1, 1)
 
 
 def output_folder(config: DatasetConfig, output: str, command: str) -> OutputFolder:
-    """ConfigError if a source overlaps the folder, or if the folder holds files that this command did not write."""
-    require_no_overlap(config.source.paths, [("--output", absolute_here(output))])
+    """ConfigError if what is read overlaps the folder, or if the folder holds files that this command did not write."""
+    require_not_read(config, "--output", output)
     return OutputFolder(absolute_here(output), command)
+
+
+def require_not_read(config: DatasetConfig, option: str, output: str, *, files: bool = False) -> None:
+    """ConfigError if a source or a reference overlaps the folder, or the file, that a command writes."""
+    references = [reference.path for reference in config.dedup.against or ()]
+    require_no_overlap([*config.source.paths, *references], [(option, absolute_here(output))], files=files)
 
 
 def balances(build: Build, stage: str) -> list[Check]:
@@ -135,10 +148,16 @@ def deliver(build: Build, output: OutputFolder, files: dict[str, tuple[Path, str
 
 
 def render_finished(finished: Finished, output: str) -> str:
-    """For people: what was removed or annotated, the balance checks, rejected lines, and where the output is."""
+    """For people: what was found, removed or annotated, the balance checks, rejected lines, and where the output is."""
     build, dedup = finished.build, finished.build.config.dedup
     text_bytes, documents = build.total("index", "text_bytes_out"), build.total("index", "documents_out")
     lines = [f"{documents:,} documents, {text_bytes:,} bytes of text"]
+    if build.config.near_duplicates:
+        found = build.receipt("decide", "dataset").counts["documents_left_out"]
+        lines += [
+            f"{found:,} of {documents:,} documents are near-duplicates of an earlier one",
+            *(f"{count:,} of these are copies of documents in {path}" for path, count in copies_of_references(build)),
+        ]
     if dedup.mode != "none":
         references, removed_bytes = references_found(build), build.total("union", "removed_bytes")
         what = "removed" if dedup.mode == "remove" else "annotated"
@@ -153,5 +172,6 @@ def render_finished(finished: Finished, output: str) -> str:
     lines += [f"balance  {check.name}: {check}" for check in finished.checks]
     quarantines = (quarantine_of(build, unit) for unit in build.units("index"))
     lines += [f"rejected lines  {path}" for path in quarantines if path.stat().st_size]
-    lines.append(f"output   {absolute_here(output)}: {finished.files:,} files, {finished.files_written:,} written now")
+    files = counted(finished.files, "file")
+    lines.append(f"output   {absolute_here(output)}: {files}, {finished.files_written:,} written now")
     return "\n".join(lines)

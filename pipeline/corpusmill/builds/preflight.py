@@ -9,7 +9,6 @@ hold, judged by their beginnings (sources/survey.py).
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -43,6 +42,7 @@ from corpusmill.report.figures import bytes_text
 from corpusmill.shuffle.stages.budget import amounts_of
 from corpusmill.storage import is_hub, is_local, open_store
 from corpusmill.storage.hub import HubRepository
+from corpusmill.storage.local import not_writable, require_writable_folder
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
 from corpusmill.upload.stages.upload import hands_over
 
@@ -147,23 +147,10 @@ def _require_no_endpoint(destination: DestinationConfig) -> None:
 
 
 def _require_folder(folder: Path) -> None:
-    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    require_writable_folder(folder)
     latest = folder / "latest"
-    if not existing.is_dir():
-        where, got = existing, "a file, or a dangling link"
-    elif not os.access(existing, os.W_OK | os.X_OK):
-        where, got = existing, "a folder without write permission"
-    elif latest.exists() and not latest.is_symlink():
-        where, got = latest, "something other than a link of this program"
-    else:
-        return
-    raise PermanentError(
-        "destination.not_writable: a destination cannot be written",
-        where=where,
-        expected="a writable folder without conflicting files or folders below it",
-        got=got,
-        next_step="check destinations and their permissions",
-    )
+    if latest.exists() and not latest.is_symlink():
+        raise not_writable(latest, "something other than a link of this program")
 
 
 def text_of_references(config: DatasetConfig, plan: Plan) -> int:

@@ -22,6 +22,7 @@ with lazily:
     from corpusmill.config import reading, sections
     from corpusmill.engine import claim
     from corpusmill.export import files
+    from corpusmill.storage import local
     from corpusmill.tokens import audit
     from corpusmill.tokens import tokenizer as tokens_tokenizer
 
@@ -212,9 +213,15 @@ PAGE_MARK = b'<meta name="generator" content="corpusmill">'  # in the head of di
 
 
 def require_earlier(path: Path, option: str, kind: str, is_earlier: Callable[[BinaryIO], bool]) -> None:
-    """ConfigError if `path` exists and `is_earlier`, called with the open file, does not recognise its beginning."""
+    """ConfigError if `path` exists and `is_earlier`, called with the open file, does not recognise its beginning.
+
+    PermanentError if no file can be written there.
+    """
+    local.require_writable_folder(path.absolute().parent)
     if not path.exists():
         return
+    if not path.is_file():
+        raise local.not_writable(path, "a folder" if path.is_dir() else "no regular file")
     with path.open("rb") as file:
         if not is_earlier(file):
             raise ConfigError(

@@ -15,7 +15,7 @@ from corpusmill.lazy import lazily
 from corpusmill.report.figures import counted
 
 with lazily:
-    from corpusmill.builds import dedup_alone, overlap
+    from corpusmill.builds import dedup_alone
     from corpusmill.builds import infini_gram as builds_infini_gram
     from corpusmill.config import dataset
     from corpusmill.direct.in_order import exports as in_order_exports
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from corpusmill.direct.in_order.source import Source, Written
 
 Output = Annotated[str, typer.Option(help="A folder, or s3://bucket/prefix; an earlier run's results are replaced.")]
+
+Against = Annotated[
+    list[str] | None, typer.Option(help="A finished dataset, or files, whose text counts as earlier; repeatable.")
+]
 
 
 @command(STEPS, "dedup data --minimum-bytes 100 --output clean")
@@ -46,9 +50,7 @@ def dedup(
     ] = "sa_remove_ranges",
     replace_existing: Annotated[bool, typer.Option("--replace-existing", help="Overwrite an existing field.")] = False,
     drop_empty: Annotated[bool, typer.Option("--drop-empty", help="Leave out documents that become empty.")] = False,
-    against: Annotated[
-        list[str] | None, typer.Option(help="A finished dataset, or files, whose text is removed as well; repeatable.")
-    ] = None,
+    against: Against = None,
     fuzzy_share: Annotated[
         float | None, typer.Option(help="Also remove gaps where repeats cover this share of a span.")
     ] = None,
@@ -63,7 +65,6 @@ def dedup(
     quiet: options.Quiet = False,
 ) -> None:
     """Remove or annotate every repeated stretch of text in JSON lines or parquet, over all files at once. Resumable."""
-    store = options.asked(endpoint_url, anonymous)
     config = dedup_alone.dedup_config(
         inputs,
         output,
@@ -71,24 +72,23 @@ def dedup(
             "mode": mode,
             "minimum_bytes": minimum_bytes,
             "keep": keep,
-            "against": [{"path": dataset.absolute_here(path), **store} for path in against or ()] or None,
             "fuzzy_share": fuzzy_share,
             "annotate_key": annotate_key,
             "replace_existing": replace_existing,
             "drop_empty": drop_empty,
             "memory": memory,
         },
+        against,
         source={
             "text_field": text_field,
             "max_rejected_share": max_rejected_share,
-            **store,
+            **options.asked(endpoint_url, anonymous),
             **({"shard_bytes": shard_bytes} if shard_bytes else {}),
         },
         work_folder=dataset.absolute_here(str(work_folder)),
     )
-    typer.echo(
-        dedup_alone.render_finished(dedup_alone.deduplicate(config, output, workers=workers, watch=not quiet), output)
-    )
+    finished = dedup_alone.deduplicate(config, output, workers=workers, watch=not quiet)
+    typer.echo(dedup_alone.render_finished(finished, output))
 
 
 @command(STEPS, "near-duplicates data --pairs pairs.jsonl")
@@ -101,6 +101,7 @@ def near_duplicates(
         float, typer.Option(help="The least share of word runs that two near-duplicates have in common.")
     ] = 0.8,
     words: Annotated[int, typer.Option(help="Words in a run.", min=1, max=64)] = 5,
+    against: Against = None,
     memory: options.Memory = 1 << 30,
     text_field: options.TextField = "text",
     id_field: Annotated[str, typer.Option(help="The JSON key that holds a document's id.")] = "id",
@@ -116,6 +117,7 @@ def near_duplicates(
         inputs,
         str(pairs.with_suffix("")),
         {"mode": "none", "memory": memory},
+        against,
         near_duplicates={"action": "report", "similarity": similarity, "words": words},
         source={
             "text_field": text_field,
@@ -125,10 +127,10 @@ def near_duplicates(
         },
         work_folder=dataset.absolute_here(str(work_folder)),
     )
-    overlap.require_no_overlap(config.source.paths, [("--pairs", str(pairs.absolute()))], files=True)
+    dedup_alone.require_not_read(config, "--pairs", str(pairs), files=True)
     options.require_earlier(pairs, "--pairs", "the pairs", stages_near_duplicates.is_pairs)
-    documents, found = dedup_alone.write_near_duplicates(config, pairs, workers=workers, watch=not quiet)
-    typer.echo(f"{found:,} of {documents:,} documents are near-duplicates of an earlier one; {pairs}")
+    finished = dedup_alone.write_near_duplicates(config, pairs, workers=workers, watch=not quiet)
+    typer.echo(dedup_alone.render_finished(finished, str(pairs)))
 
 
 @command(STEPS, "infini-gram data --output ngrams")

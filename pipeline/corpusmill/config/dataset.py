@@ -152,6 +152,21 @@ class DatasetConfig(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _references_are_compared_with(self) -> DatasetConfig:
+        if self.dedup.against and self.dedup.mode == "none" and not self.near_duplicates_of_references:
+            raise InvalidValueError(
+                "config.against_without_dedup: dedup.against needs dedup.mode remove or annotate, or near_duplicates"
+                " within: dataset: nothing else is compared with references"
+            )
+        return self
+
+    @property
+    def near_duplicates_of_references(self) -> bool:
+        """Whether documents are compared with those of `dedup.against`."""
+        near = self.near_duplicates
+        return near is not None and near.within == "dataset" and bool(self.dedup.against)
+
     def steps_before(self, place: str) -> list[StepConfig]:
         """The steps of a place, in order: `index` (text as it was read), or `writeback` (deduplicated text)."""
         return [step for step in self.steps or () if step.before == place]

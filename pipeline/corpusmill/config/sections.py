@@ -122,11 +122,6 @@ class DedupConfig(Section):
             raise InvalidValueError(
                 "config.minimum_bytes_missing: minimum_bytes is required unless mode is none (500 is a common choice)"
             )
-        if self.against and self.mode == "none":
-            raise InvalidValueError(
-                "config.against_without_dedup: against needs mode remove or annotate: mode none does not search for"
-                " duplicates"
-            )
         times = Counter(reference.path for reference in self.against or ())
         if twice := next((path for path, count in times.items() if count > 1), ""):
             raise InvalidValueError(f"config.against_twice: against names {twice} twice")

@@ -182,6 +182,26 @@ def explained(path: Path, verb: str = "write to a destination") -> Iterator[None
         raise StoreUnavailableError(f"files.unavailable: cannot {verb}", where=path, got=why) from error
 
 
+def require_writable_folder(folder: Path) -> None:
+    """PermanentError if no file can be written into a folder, which need not exist yet."""
+    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        raise not_writable(existing, "a file, or a dangling link")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise not_writable(existing, "a folder without write permission")
+
+
+def not_writable(where: Path, got: str) -> PermanentError:
+    """The error for a place to write to with something in the way."""
+    return PermanentError(
+        "destination.not_writable: a destination cannot be written",
+        where=where,
+        expected="a place that can be written, without files or folders in the way",
+        got=got,
+        next_step="check what is there and its permissions, or name another destination",
+    )
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a file and flush it: within the kernel, which shares the blocks if the file system can (reflink).
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from corpusmill.errors import ConfigError, CorruptDataError
+from corpusmill.storage.local import require_writable_folder
 from corpusmill.storage.stores import Store, is_local, open_store
 
 LIST = ".delivered.json"
@@ -35,7 +36,12 @@ class OutputFolder:
     """The folder, or the prefix in a bucket, that a command delivers to."""
 
     def __init__(self, location: str, command: str) -> None:
-        """ConfigError if the folder holds files that no run of a command listed; hidden ones do not count."""
+        """ConfigError if the folder holds files that no run of a command listed; hidden ones do not count.
+
+        PermanentError for a folder of this machine into which nothing can be written.
+        """
+        if is_local(location):
+            require_writable_folder(Path(location))
         self.store: Store = open_store(location)
         self._command = command
         self._earlier = _read_list(self.store)

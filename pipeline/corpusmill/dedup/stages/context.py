@@ -143,5 +143,5 @@ BORDER = replace(
     recount=_recount_border,
     read_until="match",
 )
-REFERENCE_CONTEXT = replace(CONTEXT, name="reference_context", per_shard=False, units_of="reference")
+REFERENCE_CONTEXT = replace(CONTEXT, name="reference_context", per_shard=False, units_of="reference_index")
 REFERENCE_BORDER = replace(BORDER, name="reference_border", per_shard=False, units_of="reference_context")

@@ -12,7 +12,7 @@ Because they take no part in deduplication, the copy that dedup keeps is never d
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -50,6 +50,7 @@ with lazily:
     import orjson
 
     from corpusmill.documents import text_shard, text_shard_subset
+    from corpusmill.engine import sections
     from corpusmill.kernels import content_kernels, slices
     from corpusmill.near_duplicates import decide as deciding
     from corpusmill.near_duplicates import groups, similarity
@@ -237,6 +238,16 @@ def shares_of(build: Build) -> list[tuple[str, int, int]]:
     """(entry of `source.paths`, its documents, how many of them are near-duplicates) of each with files, in order."""
     counts, paths = build.receipt("decide", UNIT).details["sources"], build.config.source.paths
     return [(path, *counts[str(entry)]) for entry, path in enumerate(paths) if str(entry) in counts]
+
+
+def copies_of_references(build: Build) -> list[tuple[str, int]]:
+    """(path of a reference, how many documents are near-duplicates of its own) of each that was compared with."""
+    counts: Counter[str] = Counter()
+    blocks = build.blocks("decide", UNIT)
+    decided = sections.Sections(blocks.folder, blocks.open)
+    for shard, unit in enumerate(build.units("reference_sign")):
+        counts[of_unit(build, unit)[0].path] += int(decided.read(deciding.COPIES, shard, "<u4").sum())
+    return [*counts.items()]
 
 
 def require_few_removed(build: Build) -> None:

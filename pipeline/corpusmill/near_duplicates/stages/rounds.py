@@ -63,11 +63,6 @@ def settings_of(build: Build) -> NearDuplicatesConfig:
     return build.config.near_duplicates
 
 
-def _compares_references(config: DatasetConfig) -> bool:
-    near = config.near_duplicates
-    return near is not None and near.within == "dataset" and bool(config.dedup.against)
-
-
 def compared_shards(build: Build) -> list[str]:
     """The shards that are compared, in order: those of references, then the dataset's."""
     return [*build.units("reference_sign"), *build.units("sign")]
@@ -174,7 +169,7 @@ REFERENCE_SIGN = replace(
     name="reference_sign",
     after=("reference",),
     per_shard=False,
-    wanted=_compares_references,
+    wanted=lambda config: config.near_duplicates_of_references,
     units_of="reference",
     common=True,
     gate=require_readable,
