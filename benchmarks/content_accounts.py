@@ -4,7 +4,7 @@ The whole build of whole_build.py, everything on, by the command with one worker
 mechanism are measured where it is called, in every process, without those of another one inside it, against all CPU
 seconds of the command. Medians of rounds, after one that is not counted.
 
-    python benchmarks/content_accounts.py CORPUS_FOLDER SCRATCH_FOLDER
+    python -m benchmarks.content_accounts CORPUS_FOLDER SCRATCH_FOLDER
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dedup_memory import write_corpus
-from results import write_result
-from whole_build import GIGABYTES, WORKERS, measured
+from benchmarks.dedup_memory import write_corpus
+from benchmarks.results import write_result
+from benchmarks.whole_build import GIGABYTES, WORKERS, measured
 
 ROUNDS = 5
 FOLDER = "ACCOUNTS_FOLDER"  # in a build's processes: where each of them writes what it has spent
@@ -106,7 +106,8 @@ def build_once(corpus: Path, scratch: Path, workers: int) -> dict[str, Any]:
     spent: Counter[str] = Counter()
     scratch.mkdir()
     os.environ[FOLDER] = str(scratch)
-    cpu = measured(corpus, scratch / "build", [sys.executable, __file__], workers)["cpu_seconds"]
+    command = [sys.executable, "-m", "benchmarks.content_accounts"]
+    cpu = measured(corpus, scratch / "build", command, workers)["cpu_seconds"]
     for path in scratch.glob("*.json"):
         spent.update(json.loads(path.read_text()))
     shares = {name: round(seconds / cpu, 4) for name, seconds in sorted(spent.items())}

@@ -13,8 +13,8 @@ import deflate
 import numpy as np
 import orjson
 import zstandard
-from dedup_steps import find_ranges
 
+from benchmarks.dedup_steps import find_ranges
 from corpusmill.tokens.tokenizer import load_tokenizer
 
 

@@ -8,7 +8,7 @@ Before each run, memory is allocated, written and freed: a virtual machine gets 
 touched, which added 6 to 9 s to a build's 17 s of CPU. Nothing is deleted between rounds: ext4 does not reuse the inode
 of a file deleted in the last minute, and skips them one by one.
 
-    python benchmarks/whole_build.py CORPUS_FOLDER SCRATCH_FOLDER
+    python -m benchmarks.whole_build CORPUS_FOLDER SCRATCH_FOLDER
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from statistics import median
 from typing import Any
 
 import yaml
-from dedup_memory import write_corpus
-from memory_group import CPU_GROUPS
-from parts import parts
-from results import write_result
+
+from benchmarks.dedup_memory import write_corpus
+from benchmarks.memory_group import CPU_GROUPS
+from benchmarks.parts import parts
+from benchmarks.results import write_result
 
 GIGABYTES = 0.4
 WORKERS = (1, 2)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corpusmill.documents.json_members import is_utf8
-from corpusmill.documents.string_kernels import INSIDE_A_CHARACTER, UNPROVEN, find_places, read_edited
+from corpusmill.documents.json_members import find_values, is_utf8
+from corpusmill.documents.string_kernels import INSIDE_A_CHARACTER, UNPROVEN, find_places, find_strings, read_edited
 from tests.documents.json_lines import CHARACTERS, changed_lines, objects, written
 
 STRINGS = st.lists(st.tuples(st.sampled_from(CHARACTERS), st.integers(0, 2)), max_size=60)
@@ -32,6 +32,55 @@ def test_find_places_of_strings_of_any_style_are_where_each_character_was_writte
     expected = [where.get(place, INSIDE_A_CHARACTER) for place in range(size)]
     assert find_places(data, np.array(spans), np.arange(size)).tolist() == expected
     assert find_places(data, np.array(spans), np.array(list(where))).tolist() == list(where.values())
+
+
+def strings_in(lines: list[bytes], key: str) -> list[tuple[list[int], tuple[int, int] | None]]:
+    """Of each line, what find_strings and the JSON parser say of where its string is. Between lines is a bracket."""
+    ends = np.cumsum([len(line) + 1 for line in lines]) - 1
+    objects = np.column_stack([ends - [len(line) for line in lines], ends])
+    data = b"]".join(lines)
+    found = find_strings(data, objects, key).tolist()
+    return list(zip(found, find_values(data, key, objects.tolist()), strict=True))
+
+
+@given(
+    texts=st.lists(STRINGS, min_size=1, max_size=6),
+    before=st.sampled_from([b"{", b' { "id": 7, ', b'{"meta": {"kind": "a"}, ', '{"téxt" : [1], '.encode()]),
+    behind=st.sampled_from([b"}", b" \r}", b', "x": "y"}', b', "list": [{"texts": "a"}, null]} ']),
+    colon=st.sampled_from([b":", b" : ", b"\t:\r"]),
+)
+def test_find_strings_of_plain_lines_are_where_the_parser_finds_them(
+    texts: list[Any], before: bytes, behind: bytes, colon: bytes
+) -> None:
+    lines = [before + b'"text"' + colon + written(text)[0] + behind for text in texts]
+    for found, expected in strings_in(lines, "text"):
+        assert tuple(found) == expected
+
+
+@given(lines=st.lists(objects().map(lambda pair: pair[0]), min_size=1, max_size=6))
+def test_find_strings_of_objects_of_any_style_are_unproven_or_where_the_parser_finds_them(lines: list[bytes]) -> None:
+    for found, expected in strings_in(lines, "text"):
+        assert tuple(found) in {(UNPROVEN, UNPROVEN), expected}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"text": "a", "text": "b"}',
+        b'{"meta": {"text": "a"}, "text": "b"}',
+        b'{"text": "b", "meta": {"text": "a"}}',
+        rb'{"te\u0078t": "a", "text": "b"}',
+        rb'{"text": "a", "te\u0078t": "b"}',
+        rb'{"meta": {"text": "a"}, "te\u0078t": "b"}',
+        rb'{"note": "\"text\": \"x\"", "text": "a"}',
+        rb'{"text": "a", "note": "\\"}',
+        b'{"kind": "text", "text": "a"}',
+        b'{"text": ["a"]}',
+        b'{"texts": "a"}',
+    ],
+)
+def test_find_strings_in_a_line_whose_bytes_alone_do_not_prove_it_is_unproven(line: bytes) -> None:
+    assert strings_in([line], "text")[0][0] == [UNPROVEN, UNPROVEN]
 
 
 def texts_of(lines: list[bytes], originals: list[bytes], key: str) -> list[bytes | None]:
@@ -209,6 +258,8 @@ def test_strings_outside_of_their_bytes_are_an_error(span: tuple[int, int]) -> N
     spans = np.array([span])
     with pytest.raises(IndexError, match="outside of 3 bytes"):
         find_places(b"abc", spans, np.arange(1))
+    with pytest.raises(IndexError, match="outside of 3 bytes"):
+        find_strings(b"abc", spans, "text")
     with pytest.raises(IndexError, match="outside of 3 bytes"):
         read_edited(b"abc", spans, b"abc", np.array([(0, 3)]), "text")
     with pytest.raises(IndexError, match="outside of 3 bytes"):

@@ -13,8 +13,8 @@ indexed is an error and not a wrong cut. Every line that `remove` writes is read
 have that hash, and the text of a cut line is decoded for the account of kept texts: by a kernel if its bytes alone show
 which string that is (string_kernels.py), else by orjson. What cut the line takes no part in it.
 
-Price: one pass over the decompressed file; only lines that change are parsed. Memory is a few blocks, or four times the
-longest line if that is more.
+Price: one pass over the decompressed file; only lines that change are searched for their text, and only those whose
+bytes do not show where it is are parsed. Memory is a few blocks, or four times the longest line if that is more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from corpusmill.documents.located import (
     read_located_blocks,
     read_text,
 )
-from corpusmill.documents.string_kernels import INSIDE_A_CHARACTER, UNPROVEN, find_places, read_edited
+from corpusmill.documents.string_kernels import INSIDE_A_CHARACTER, UNPROVEN, find_places, find_strings, read_edited
 from corpusmill.documents.text_shard import IndexedSource
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels import advance
@@ -321,12 +321,16 @@ def _text_spans(
     block: LocatedBlock, documents: Documents, places: NDArray[np.int64], text_field: str
 ) -> NDArray[np.int64]:
     """int64 (n, 2): where the JSON of some documents' texts is, quotes included."""
-    objects = zip(block.starts[places].tolist(), block.ends[places].tolist(), strict=True)
-    spans = find_values(block.data, text_field, objects)
-    for place, span in zip(places.tolist(), spans, strict=True):
+    objects = np.column_stack([block.starts[places], block.ends[places]])
+    spans = np.full_like(objects, UNPROVEN) if "." in text_field else find_strings(block.data, objects, text_field)
+    (unproven,) = (spans[:, 0] == UNPROVEN).nonzero()
+    found = find_values(block.data, text_field, objects[unproven].tolist())
+    for row, span in zip(unproven.tolist(), found, strict=True):
         if span is None:
-            raise changed_source(documents.indexed, block.first_document + place, f"no text at {text_field!r}")
-    return np.array(spans, np.int64).reshape(-1, 2)
+            document = block.first_document + int(places[row])
+            raise changed_source(documents.indexed, document, f"no text at {text_field!r}")
+        spans[row] = span
+    return spans
 
 
 def without_ranges(text: bytes, ranges: list[list[int]]) -> bytes:

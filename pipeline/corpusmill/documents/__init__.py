@@ -35,6 +35,7 @@ longest line (`lines.LONGEST_LINE_BYTES` at most); disk is the size of the texts
 Other rooms use `read_documents` and `open_lines` (reading: one reader for every kind of file), `TextShardWriter` and
 `open_text_shard` (text_shard), `open_decompressed` and `open_compressed` (compression), `append_rejections`
 (quarantine), and `find_value` (json_members: the position of a value in a line, so that writeback can replace it and
-keep every other byte; string_kernels: the position in its JSON of a place in a text, and the text of an edited line).
+keep every other byte; string_kernels: the same in compiled code where the bytes prove it, the position in its JSON of
+a place in a text, and the text of an edited line).
 orjson and msgspec decide what JSON is.
 """

@@ -1,4 +1,5 @@
-"""Strings of raw JSON in compiled code: where a place of the value is in the JSON, and the texts of edited lines.
+"""Strings of raw JSON in compiled code: where a member's string is, where a place of its value is in the JSON, and the
+texts of edited lines.
 
 A string is `data[start:end]`, quotes included. No byte outside of the given spans is read.
 
@@ -33,6 +34,21 @@ _HEX[list(b"abcdef")] = _HEX[list(b"ABCDEF")] = range(10, 16)
 Spans = NDArray[np.int64]
 
 
+def find_strings(data: bytes, lines: Spans, key: str) -> Spans:
+    """int64 (n, 2), [start, end) in `data`: the string that each line has as `key`, at its top level.
+
+    `lines`  int64 (n, 2): [start, end) of objects that are valid JSON and have a string there. IndexError if one leaves
+             `data`
+
+    A span is (UNPROVEN, UNPROVEN) unless bytes alone show that any reader finds this string: outside of it is no
+    backslash, and the key in quotes is there once, after an even number of quotes, with a colon behind it.
+    """
+    name = np.frombuffer(orjson.dumps(key), np.uint8)
+    spans = np.full((len(lines), 2), UNPROVEN, np.int64)
+    _find_strings(_inside(data, lines).ctypes.data, name.ctypes.data, len(name), lines, spans)
+    return spans
+
+
 def find_places(data: bytes, strings: Spans, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64 (m,), positions in `data`: where in their JSON the bytes at some offsets of strings' UTF-8 are.
 
@@ -58,10 +74,9 @@ def read_edited(
     `lines`, `original_lines`  int64 (n, 2): [start, end) of objects, in `data` and before the edit in `original`,
                                where they are valid JSON with a string as `key`. IndexError if one leaves its bytes
 
-    A span is (UNPROVEN, UNPROVEN) unless bytes alone show that any reader reads this text: outside the string no
-    backslash; the key in quotes once, after an even number of quotes, a colon behind it; around the text's string the
-    original's bytes, between which it had one string, too. So the original, which is valid, has no other member of that
-    name at any depth. Whether a text is UTF-8 is not checked.
+    A span is (UNPROVEN, UNPROVEN) unless bytes alone show that any reader reads this text: as for find_strings, and
+    around the text's string are the original's bytes, between which it had one string, too. So the original, which is
+    valid, has no other member of that name at any depth. Whether a text is UTF-8 is not checked.
     """
     if len(lines) != len(original_lines):
         raise IndexError(f"{len(lines):,} lines, {len(original_lines):,} originals")
@@ -252,6 +267,37 @@ def _closing_quote(address: Any, start: Any, end: Any) -> Any:
     return end
 
 
+@inlined
+def _string_begin(address: Any, start: Any, end: Any, name: Any, name_bytes: Any) -> Any:
+    """The place behind the opening quote of a name's string; -1 unless the bytes before it prove it."""
+    place = _find_name(address, start, end, name, name_bytes)
+    at = _skip_blank(address, place + name_bytes, end)
+    if at >= end or load_byte(address + at) != _COLON or _quotes(address, start, place) % 2:
+        return -1
+    at = _skip_blank(address, at + 1, end)
+    if at >= end or load_byte(address + at) != QUOTE or _find(address, start, at, BACKSLASH) < at:
+        return -1
+    return at + 1
+
+
+@inlined
+def _is_last(address: Any, closing: Any, end: Any, name: Any, name_bytes: Any) -> Any:
+    """Whether neither the name nor a backslash is behind a closing quote."""
+    again = _find_name(address, closing + 1, end, name, name_bytes)
+    return (again >= end) & (_find(address, closing, end, BACKSLASH) >= end)
+
+
+@kernel
+def _find_strings(address: Any, name: Any, name_bytes: Any, lines: Any, spans: Any) -> None:
+    for i in range(len(lines)):
+        end = lines[i, 1]
+        first = _string_begin(address, lines[i, 0], end, name, name_bytes)
+        if first >= 0:
+            closing = _closing_quote(address, first, end)
+            if closing < end and _is_last(address, closing, end, name, name_bytes):
+                spans[i, 0], spans[i, 1] = first - 1, closing + 1
+
+
 @kernel
 def _read_edited(
     address: Any, original: Any, name: Any, name_bytes: Any, lines: Any, original_lines: Any, simple: Any,
@@ -260,24 +306,18 @@ def _read_edited(
     to = 0
     for i in range(len(lines)):
         start, end, first, last = lines[i, 0], lines[i, 1], original_lines[i, 0], original_lines[i, 1]
-        place = _find_name(address, start, end, name, name_bytes)
-        at = _skip_blank(address, place + name_bytes, end)
-        if at >= end or load_byte(address + at) != _COLON or _quotes(address, start, place) % 2:
+        begin = _string_begin(address, start, end, name, name_bytes)
+        if begin < 0:
             continue
-        at = _skip_blank(address, at + 1, end)
-        if at >= end or load_byte(address + at) != QUOTE or _find(address, start, at, BACKSLASH) < at:
-            continue
-        before_bytes = at + 1 - start
-        closing, stop = _decode(address, at + 1, end, simple, hex_digits, out_address, out, to)
+        before_bytes = begin - start
+        closing, stop = _decode(address, begin, end, simple, hex_digits, out_address, out, to)
         behind_bytes = end - closing
         closed = last - behind_bytes  # in the original
         if closing < 0 or closed < first + before_bytes:
             continue
-        again = _find_name(address, closing + 1, end, name, name_bytes)
-        if again < end or _find(address, closing, end, BACKSLASH) < end:
-            continue
         if (
-            equal_bytes(address + start, original + first, before_bytes)
+            _is_last(address, closing, end, name, name_bytes)
+            and equal_bytes(address + start, original + first, before_bytes)
             and equal_bytes(address + closing, original + closed, behind_bytes)
             and _closing_quote(original, first + before_bytes, last) == closed
         ):
