@@ -33,12 +33,13 @@ MEMORY = "128MiB"
 into 1 GB, so that all turns of match but the first read a section from the page cache."""
 
 
-def write_corpus(sample: Path, folder: Path, gigabytes: float) -> int:
-    """Copies of the sample's files, until there are so many bytes of text; returns the bytes."""
-    folder.mkdir(parents=True)
-    written, copy = 0, 0
+def write_corpus(sample: Path, folder: Path, gigabytes: float, written: int = 0) -> int:
+    """Copies of the sample's files, until there are so many bytes of text, `written` of them already; returns them."""
+    folder.mkdir(parents=True, exist_ok=bool(written))
+    paths = sorted(sample.glob("*.jsonl.zst"))
+    copy = len(list(folder.iterdir())) // len(paths)
     while written < gigabytes * 1e9:
-        for path in sorted(sample.glob("*.jsonl.zst")):
+        for path in paths:
             rng = random.Random(f"{copy} {path.name}")
             compressor = zstandard.ZstdCompressor(level=1)
             with (
