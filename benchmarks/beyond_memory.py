@@ -1,7 +1,7 @@
 """Claim: `dedup` of text five times the memory waits for the disk at most half as long again as it computes.
 
-Corpora as in dedup_memory.py, each size in a memory control group of a fifth of its text (at least 1 GB, which two workers take), page cache
-counted: wall seconds, CPU seconds, their ratio, and the seconds that each further GB takes.
+Corpora as in dedup_memory.py, each size in a memory control group of a fifth of its text (at least 1 GB, which two
+workers take), page cache counted: wall seconds, CPU seconds, their ratio, and the seconds that each further GB takes.
 
     python -m benchmarks.beyond_memory CORPUS_FOLDER SCRATCH_FOLDER --gigabytes 2 5 10 20
 """
