@@ -7,14 +7,15 @@ cpuacct), two workers each; shares are medians over the rounds. A peer is measur
     --bsade     the folder of bsade, its engine compiled, rust_indexing in it
     --deduplicate-text-datasets    its folder, built; it starts at one file of text, which is not counted
     --terashuf  the binary
-    --datatrove  anything: DocumentTokenizer of the `python` given
-    --python    an interpreter that has bsade's and datatrove's libraries
+    --datatrove  a tokenizer.json with <|endoftext|>: DocumentTokenizer of the `python` given
+    --megatron  a checkout of Megatron-LM, whose tools/preprocess_data.py uses --tokenizer, a tokenizer.json as above
+    --python    an interpreter that has bsade's, datatrove's and Megatron's libraries
 
     python benchmarks/originals.py CORPUS_FOLDER SCRATCH_FOLDER --python peers/bin/python --bsade peers/bsade ...
 
-Outputs are compared where the definition is the same: contexts and lines as multisets, documents and .ds files as
-they are. deduplicate-text-datasets marks every copy of a repeat, ours all but the first, so bytes that it marks are
-only counted.
+Outputs are compared where the definition is the same: contexts and lines as multisets, documents, .ds, .bin and .idx
+files as they are. deduplicate-text-datasets marks every copy of a repeat, ours all but the first, so bytes that it
+marks are only counted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from results import write_result
 
 from corpusmill.documents.compression import open_decompressed
 
-WANTED = {"tokshuf": 0.12, "bsade": 0.045, "terashuf": 0.5, "datatrove": 0.05, "deduplicate_text_datasets": None}
+WANTED = {"tokshuf": 0.12, "bsade": 0.045, "terashuf": 0.5, "datatrove": 0.05, "megatron": 0.03}
 CONTEXT, MINIMUM_BYTES = 2049, 500
 SHUFFLED_COPIES, SHUFFLE_MEMORY_BYTES = 8, 64_000_000  # 70 MB of lines alone measure the interpreter's start
 DATATROVE = """
@@ -196,6 +197,29 @@ def datatrove(python: Path, corpus: Path, scratch: Path, tokenizer: Path) -> Pai
     return Pair(original, ours(*command, "--workers", 2), compare)
 
 
+def megatron(peer: Path, python: Path, corpus: Path, scratch: Path, tokenizer: Path) -> Pair:
+    """From one file of JSON lines, the only input that preprocess_data.py takes."""
+    source, folder = scratch / "corpus.jsonl", scratch / "tokenizer"
+    source.write_bytes(b"".join(line + b"\n" for line in lines(corpus)))
+    folder.mkdir()
+    shutil.copy(tokenizer, folder / "tokenizer.json")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"})
+    )
+    original = [python, peer / "tools/preprocess_data.py", "--input", source, "--output-prefix", "original/x"]
+    original += ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", folder, "--append-eod"]
+    command = ["megatron", source, "--tokenizer", tokenizer, "--output", "ours/x", "--as-preprocess-data"]
+
+    def compare(scratch: Path) -> dict[str, Any]:
+        files = [
+            [(scratch / side / f"x_text_document.{kind}").read_bytes() for kind in ("bin", "idx")]
+            for side in ("original", "ours")
+        ]
+        return {"bytes": [*map(len, files[0])], "byte_identical": files[0] == files[1]}
+
+    return Pair(shlex.join(map(str, [*original, "--workers", 2])), ours(*command, "--workers", 2), compare)
+
+
 def measure(pair: Pair, scratch: Path, rounds: int) -> dict[str, Any]:
     """Both scripts in turns; CPU and wall seconds of each run, and the medians of the shares."""
     runs: dict[str, list[dict[str, Any]]] = {"original": [], "ours": []}
@@ -223,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, help="*.jsonl.zst with the keys id and text")
     parser.add_argument("scratch", type=Path)
-    for peer in ("tokshuf", "bsade", "deduplicate-text-datasets", "terashuf", "python"):
+    for peer in ("tokshuf", "bsade", "deduplicate-text-datasets", "terashuf", "megatron", "python", "tokenizer"):
         parser.add_argument(f"--{peer}", type=Path)
     parser.add_argument("--datatrove", type=Path, help="a tokenizer.json with <|endoftext|>: DocumentTokenizer")
     parser.add_argument("--rounds", type=int, default=3)
@@ -236,6 +260,7 @@ def main() -> None:
         "deduplicate_text_datasets": lambda peer: deduplicate_text_datasets(peer, corpus, scratch),
         "terashuf": lambda peer: terashuf(peer, corpus, scratch),
         "datatrove": lambda tokenizer: datatrove(python.absolute(), corpus, scratch, tokenizer),
+        "megatron": lambda peer: megatron(peer, python.absolute(), corpus, scratch, asked.tokenizer.absolute()),
     }
     figures: dict[str, Any] = {
         "text_bytes": sum(len(json.loads(line)["text"].encode()) for line in lines(corpus)),
@@ -243,7 +268,7 @@ def main() -> None:
     }
     for name, pair in pairs.items():
         if peer := getattr(asked, name):
-            figures[name] = {"wanted_share": WANTED[name], **measure(pair(peer.absolute()), scratch, asked.rounds)}
+            figures[name] = {"wanted_share": WANTED.get(name), **measure(pair(peer.absolute()), scratch, asked.rounds)}
             print(name, json.dumps(figures[name], indent=1), flush=True)
     print(write_result("originals", (__doc__ or "").split("\n\n", maxsplit=1)[0], figures))
     shutil.rmtree(scratch)
