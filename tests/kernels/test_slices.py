@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.kernels.slices import JoinedBytes, copy_slices, starts_of
+from corpusmill.kernels.slices import JoinedBytes, copy_slices, line_ends, starts_of
 
 DTYPES = (np.uint8, np.uint16, np.uint32)
 LENGTHS = st.lists(st.integers(0, 40), max_size=30)
@@ -68,3 +68,10 @@ def test_joined_bytes_slice_across_or_beyond_the_parts_is_refused(start, length,
     joined = JoinedBytes([np.zeros(4, np.uint8), np.zeros(5, np.uint8)])
     with pytest.raises(ValueError, match="is outside the joined"):
         joined.copy_slices(u64([start]), u64([length]), np.zeros(room, np.uint8))
+
+
+@given(st.lists(st.integers(0, 150), max_size=200))
+def test_line_ends_are_pythons_for_lines_of_any_length(lengths) -> None:
+    data = b"".join(b"\x8a" * length + b"\n" for length in lengths)
+    ends = [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
+    assert line_ends(np.frombuffer(data, np.uint8)).tolist() == ends

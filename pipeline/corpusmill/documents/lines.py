@@ -94,23 +94,26 @@ def read_line_blocks(
         yield LineBlock(data, stream_bytes=carried_bytes)
 
 
-def _read_pieces(stream: BinaryIO, size: int) -> list[bytes]:
+def _read_pieces(stream: BinaryIO, size: int) -> list[bytes | memoryview]:
     """The next `size` bytes, fewer only at the end, in the stream's own pieces, so that they are joined once, later."""
     read1 = cast("io.BufferedIOBase", stream).read1
-    pieces = []
+    pieces: list[bytes | memoryview] = []
     while size > 0 and (piece := read1(size)):
         pieces.append(piece)
         size -= len(piece)
     return pieces
 
 
-def _split_off_rest(pieces: list[bytes]) -> list[bytes]:
-    """Remove the bytes behind the last line end from `pieces` and return them; all bytes if there is no line end."""
+def _split_off_rest(pieces: list[bytes | memoryview]) -> list[bytes]:
+    """Remove the bytes behind the last line end from `pieces` and return them; all bytes if there is no line end.
+
+    The piece that is cut becomes a view, which is copied once, when the pieces are joined.
+    """
     rest: list[bytes] = []
     while pieces:
-        last = pieces.pop()
+        last = bytes(pieces.pop())
         if end := last.rfind(b"\n") + 1:
-            pieces.append(last[:end])
+            pieces.append(memoryview(last)[:end])
             rest.append(last[end:])
             break
         rest.append(last)

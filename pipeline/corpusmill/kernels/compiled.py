@@ -110,8 +110,16 @@ prefetch = _of_one(types.int64, types.int64, _prefetch)
 """Ask for the cache line at `address` (int64). Never faults, whatever the address."""
 
 
+def _trailing_zeros(builder: Any, word: Any) -> Any:
+    return builder.cttz(word, ir.IntType(1)(1))
+
+
+trailing_zeros = _of_one(types.int64, types.uint64, _trailing_zeros)
+"""int64 number of zero bits below the lowest set one of `word` (uint64, not 0)."""
+
+
 def _zero_low_bytes(builder: Any, word: Any) -> Any:
-    return builder.lshr(builder.cttz(word, ir.IntType(1)(1)), _WORD(3))
+    return builder.lshr(_trailing_zeros(builder, word), _WORD(3))
 
 
 zero_low_bytes = _of_one(types.int64, types.uint64, _zero_low_bytes)

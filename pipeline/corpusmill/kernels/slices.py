@@ -17,7 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from corpusmill.kernels.compiled import kernel
+from corpusmill.kernels.compiled import kernel, load_byte, trailing_zeros
 
 Positions = NDArray[np.uint64]
 
@@ -36,6 +36,48 @@ def _make_copy_bytes(_context: Any, _to: Any, _from: Any, _count: Any) -> Any:
 
 copy_bytes: Any = intrinsic(_make_copy_bytes)
 """Copy `count` bytes (int64) between addresses that do not overlap: the C library's memcpy."""
+
+
+def _make_newlines(_context: Any, _address: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        block = ir.VectorType(ir.IntType(8), 64)
+        bytes_there = builder.load(builder.inttoptr(arguments[0], block.as_pointer()), align=1)
+        found = builder.icmp_unsigned("==", bytes_there, ir.Constant(block, [ord("\n")] * 64))
+        return builder.bitcast(found, ir.IntType(64))
+
+    return types.uint64(types.int64), generate
+
+
+_newlines: Any = intrinsic(_make_newlines)
+"""uint64 with a bit for each of the 64 bytes at an address (int64), the lowest for the first: 1 for a newline."""
+
+
+def line_ends(data: NDArray[np.uint8]) -> Positions:
+    """Where each line of whole lines ends, its newline included."""
+    ends = np.empty(len(data) // 64 + 1, np.uint64)
+    if (lines := _line_ends(data.ctypes.data, len(data), ends)) > len(ends):
+        ends = np.empty(lines, np.uint64)
+        _line_ends(data.ctypes.data, len(data), ends)
+    return ends[:lines]
+
+
+@kernel
+def _line_ends(address: Any, size: Any, ends: Any) -> Any:
+    """How many lines there are; as many ends are written as there is room for."""
+    lines = 0
+    for at in range(0, size, 64):
+        if at + 64 <= size:
+            found = _newlines(address + at)
+        else:
+            found = np.uint64(0)
+            for k in range(size - at):
+                found |= np.uint64(load_byte(address + at + k) == 10) << np.uint64(k)
+        while found:
+            if lines < len(ends):
+                ends[lines] = at + trailing_zeros(found) + 1
+            lines += 1
+            found &= found - np.uint64(1)
+    return lines
 
 
 def starts_of(lengths: Positions) -> Positions:

@@ -7,10 +7,11 @@ bits of their keys, and each part is read back and sorted, or, if it is still to
 As in cells.py the order is that of the keys, so it does not depend on the memory, on how the source was cut, or on
 the number of parts.
 
-    part file   lengths[n] u64 | keys[n] u64 | bytes ... one such group per batch, behind a u64 pair (n, bytes)
+    part file   the records, back to back; beside it NN.index: (length u64, key u64) of each
 
 Price: a source that fits is read once and written once; a larger one goes to disk once for every factor of 64. Memory:
-`memory_bytes` for records held and written, beyond what the process needs; a single larger record is held, too.
+`memory_bytes` for records held and written, beyond what the process needs; a single larger record is held, too. Part
+files are mapped, not copied, when they are read back.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import BalanceError, CorruptDataError, full_device_explained
+from corpusmill.export.files import mapped
 from corpusmill.fingerprint import random_words
 from corpusmill.kernels.content import ContentSum
 from corpusmill.kernels.content_kernels import text_hashes
-from corpusmill.kernels.slices import JoinedBytes, copy_slices, runs, starts_of
+from corpusmill.kernels.slices import JoinedBytes, copy_slices, line_ends, release_pages, runs, starts_of
 
 PARTS_BITS = 6
 PARTS = 1 << PARTS_BITS
 WRITE_BYTES = 4 << 20
+BUFFER_BYTES = 4 << 10  # small, so that most of what a batch has for a part goes to the kernel without a copy
+INDEX_RECORDS = 1 << 16
 OVERHEAD_BYTES = 56  # per record: length and key as read and in order, start, end, place in the order
 
 
@@ -88,8 +92,7 @@ def line_batches(blocks: Iterable[bytes]) -> Iterator[tuple[NDArray[np.uint8], N
     for block in blocks:
         whole = block if block.endswith(b"\n") else block + b"\n"
         data = np.frombuffer(whole, np.uint8)
-        ends = np.flatnonzero(data == ord("\n")).astype(np.uint64) + np.uint64(1)
-        yield data, np.diff(ends, prepend=np.uint64(0)).astype(np.uint64, copy=False)
+        yield data, np.diff(line_ends(data), prepend=np.uint64(0))
 
 
 def _keyed(batches: Iterable[tuple[NDArray[np.uint8], NDArray[np.uint64]]], seed: int) -> Iterator[Records]:
@@ -151,51 +154,58 @@ def _parted(
     shift = max(0, bits - PARTS_BITS)
     parts = [inner / f"{number:02d}" for number in range(PARTS)]
     with full_folder_explained(folder, "part files need the size of the input"), ExitStack() as stack:
-        files = [stack.enter_context(path.open("wb", buffering=1 << 18)) for path in parts]
+        files, indexes = (
+            [stack.enter_context(path.open("wb", BUFFER_BYTES)) for path in paths]
+            for paths in (parts, map(_index, parts))
+        )
         while kept:
-            _part(kept.pop(0), shift, files)
+            _part(kept.pop(0), shift, files, indexes)
         for records in source:
-            _part(records, shift, files)
+            _part(records, shift, files, indexes)
     for path in parts:
-        yield from _ordered(_read_part(path), shift, held_bytes, folder)
-        path.unlink()
+        yield from _ordered(_read_part(path, held_bytes), shift, held_bytes, folder)
+        for file in (path, _index(path)):
+            file.unlink()
     inner.rmdir()
 
 
-def _part(records: Records, shift: int, files: list[BinaryIO]) -> None:
-    """Append each record to the file of its part, in order."""
+def _index(part: Path) -> Path:
+    return part.with_suffix(".index")
+
+
+def _part(records: Records, shift: int, files: list[BinaryIO], indexes: list[BinaryIO]) -> None:
+    """Append each record to the file and the index of its part, in order."""
     places = ((records.keys >> np.uint64(shift)) & np.uint64(PARTS - 1)).astype(np.uint8)
     order = np.argsort(places, kind="stable")
-    starts = starts_of(records.lengths)[order]
-    lengths, keys = records.lengths[order], records.keys[order]
+    starts, lengths = starts_of(records.lengths)[order], records.lengths[order]
+    index = np.stack([lengths, records.keys[order]], axis=1)
     grouped = np.empty_like(records.data)
     copy_slices(records.data, starts, lengths, grouped)
     bounds = np.searchsorted(places[order], np.arange(PARTS + 1))
-    ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])
+    ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths, dtype=np.uint64)])[bounds].tolist()
     for number in np.flatnonzero(np.diff(bounds)).tolist():
-        first, last = int(bounds[number]), int(bounds[number + 1])
-        start, end = int(ends[first]), int(ends[last])
-        head: NDArray[Any] = np.array([last - first, end - start], "<u8")
-        for part in (head, lengths[first:last], keys[first:last], grouped[start:end]):
-            files[number].write(np.ascontiguousarray(part).data)
+        files[number].write(grouped[ends[number] : ends[number + 1]].data)
+        indexes[number].write(index[bounds[number] : bounds[number + 1]].data)
 
 
-def _read_part(path: Path) -> Iterator[Records]:
-    with path.open("rb") as file:
-        while head := file.read(16):
-            count, data_bytes = np.frombuffer(head, "<u8").tolist()
-            lengths = np.frombuffer(_exactly(file, 8 * count, path), "<u8")
-            keys = np.frombuffer(_exactly(file, 8 * count, path), "<u8")
-            yield Records(np.frombuffer(_exactly(file, data_bytes, path), np.uint8), lengths, keys)
-
-
-def _exactly(file: BinaryIO, count: int, path: Path) -> bytes:
-    data = file.read(count)
-    if len(data) != count:
+def _read_part(path: Path, held_bytes: int) -> Iterator[Records]:
+    """The records of a part; of one that is larger than `held_bytes`, what was read does not stay mapped."""
+    index = mapped(_index(path), "<u8", _index(path).stat().st_size // 16 * 2).reshape(-1, 2)
+    size, expected = path.stat().st_size, int(index[:, 0].sum())
+    if size != expected:
         raise CorruptDataError(
-            "shuffle.part_truncated: a part file is truncated", where=path, expected=f"{count:,} bytes", got=len(data)
+            "shuffle.part_truncated: a part file is truncated", where=path, expected=f"{expected:,} bytes", got=size
         )
-    return data
+    data, start = mapped(path, np.uint8, size), 0
+    for begin in range(0, len(index), INDEX_RECORDS):
+        lengths, keys = np.ascontiguousarray(index[begin : begin + INDEX_RECORDS].T)
+        ends = np.cumsum(lengths, dtype=np.uint64)
+        for first, last in runs(ends, WRITE_BYTES):
+            end = start + int(lengths[first:last].sum())
+            yield Records(data[start:end], lengths[first:last], keys[first:last])
+            start = end
+            if start > held_bytes:
+                release_pages(data)
 
 
 def full_folder_explained(folder: Path, needs: str) -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ import os
 import random
 import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from corpusmill.cli import app
 from corpusmill.direct.reshuffle.lines import list_inputs, shuffle_text
+from corpusmill.shuffle import lines as shuffling
 from corpusmill.shuffle.lines import PARTS, line_batches, shuffle_records
 from corpusmill.storage import list_sources
 from tests.quick import examples
@@ -162,18 +164,29 @@ def test_shuffle_text_missing_input_and_output_among_inputs_are_refused(tmp_path
 def test_shuffle_text_full_disk_is_said_and_leaves_nothing(tmp_path) -> None:
     """/dev/full stands for the disk."""
     lines = [b"x" * 50 + b"\n" for _ in range(2000)]
-
-    from corpusmill.shuffle import lines as module
-
-    records = module.Records(
+    records = shuffling.Records(
         np.frombuffer(b"".join(lines), np.uint8), np.full(2000, 51, np.uint64), np.arange(2000, dtype=np.uint64) << 50
     )
-    files = [open("/dev/full", "wb", buffering=1 << 10) for _ in range(module.PARTS)]  # noqa: PTH123, SIM115
+    files = [open("/dev/full", "wb", buffering=1 << 10) for _ in range(PARTS)]  # noqa: PTH123, SIM115
     with (
         raises("shuffle.disk_full"),
-        module.full_folder_explained(tmp_path, "it needs more"),
+        shuffling.full_folder_explained(tmp_path, "it needs more"),
     ):
-        module._part(records, 58, files)
+        shuffling._part(records, 58, files, files)
+
+
+@pytest.mark.parametrize("damaged", [Path, shuffling._index])
+def test_shuffle_text_truncated_part_or_index_is_refused(damaged, tmp_path, monkeypatch) -> None:
+    whole = shuffling._read_part
+
+    def cut(part: Path, held_bytes: int) -> Iterator[shuffling.Records]:
+        os.truncate(damaged(part), damaged(part).stat().st_size - 1)
+        return whole(part, held_bytes)
+
+    monkeypatch.setattr(shuffling, "_read_part", cut)
+    with raises("shuffle.part_truncated"):
+        shuffled([b"%d\n" % number for number in range(500)], tmp_path, memory_bytes=1000)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_shuffle_inputs_follow_links_by_the_rule_of_source_paths(tmp_path) -> None:
