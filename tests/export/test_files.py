@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from corpusmill.export.files import INCOMPLETE, file_bytes, mapped, whole_file, whole_files
+from corpusmill.export.files import INCOMPLETE, file_bytes, whole_file, whole_files
 from tests.raising import raises
 
 
@@ -89,11 +89,6 @@ def test_whole_files_get_their_names_together_and_only_without_an_error(tmp_path
     assert list(tmp_path.iterdir()) == []
     written(1)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a", "b"]
-
-
-def test_mapped_of_nothing_is_empty(tmp_path):
-    (tmp_path / "x").touch()
-    assert mapped(tmp_path / "x", "<u2", 0).size == 0
 
 
 def test_file_bytes_of_a_missing_file_names_it(tmp_path):

@@ -42,7 +42,7 @@ def test_shuffle_scattered_tokens_of_a_mapped_shard_leave_this_processs_memory(t
     """All of the process's pages of the file, however the array was made from its mapping."""
     import numpy as np
 
-    from corpusmill.kernels.slices import release_pages
+    from corpusmill.kernels.mapping import release_pages
     from corpusmill.tokens.token_shard import open_token_shard
 
     tokens = np.ones(16 << 20, "<u4")

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from corpusmill.decontamination.text_words import WordFinder, character_table
 from corpusmill.errors import CorruptDataError
 from corpusmill.kernels.compiled import inlined, kernel
+from corpusmill.kernels.mapping import mapped
 
 if TYPE_CHECKING:
     from corpusmill.decontamination.items import Item
@@ -321,9 +322,7 @@ def open_seeds(folder: Path) -> Seeds:
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> NDArray[Any]:
     """ValueError for a file of another size."""
-    # Nothing cannot be mapped. Read-only like a map, since kernels are compiled for either kind.
-    mapped = np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.frombuffer(b"", dtype)
-    return mapped.reshape(shape)
+    return mapped(path, dtype).reshape(shape)
 
 
 def read_entries(folder: Path) -> list[Entry]:

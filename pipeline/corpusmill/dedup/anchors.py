@@ -54,6 +54,7 @@ from corpusmill.errors import BalanceError, CorruptDataError
 from corpusmill.kernels import advance
 from corpusmill.kernels.compiled import kernel
 from corpusmill.kernels.content_kernels import bytes_hash
+from corpusmill.kernels.mapping import mapped
 
 ANCHOR_ROWS, ROW_BYTES = "anchors", 12
 SMALL_FILES = ("anchors.json", "anchor_buckets", "anchor_repeats")
@@ -202,9 +203,8 @@ def open_repeats(folder: Path) -> NDArray[np.uint64]:
 
 def _map_rows(path: Path, dtype: str, columns: int) -> NDArray[Any]:
     rows, rest = divmod(path.stat().st_size, columns * np.dtype(dtype).itemsize)
-    if rows == 0 or rest:  # an empty file cannot be mapped; a truncated file counts as empty, which the caller rejects
-        return np.frombuffer(b"", dtype).reshape(0, columns)  # read-only, as a map is
-    return np.asarray(np.memmap(str(path), dtype, "r", shape=(rows, columns)))
+    # A truncated file counts as empty, which the caller rejects.
+    return mapped(path, dtype, 0 if rest else rows * columns).reshape(-1, columns)
 
 
 def _check_text_shard(text: NDArray[np.uint8], offsets: NDArray[np.uint64], minimum_bytes: int) -> int:

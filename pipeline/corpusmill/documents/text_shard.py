@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from corpusmill.documents.batch import SEPARATOR, DocumentBatch, RejectionReason
 from corpusmill.errors import CorruptDataError
+from corpusmill.kernels.mapping import mapped
 
 TEXT_FILE, OFFSET_FILE, SOURCES_FILE = "tokenized", "offset", "sources.json"
 LINE_NUMBER_FILE, LINE_HASH_FILE = "linenum", "linehash"
@@ -262,7 +263,7 @@ class TextShard:
 
     def document_ids(self) -> DocumentStrings:
         """The documents' ids, mapped anew: few readers need them, and every map holds a file descriptor."""
-        return DocumentStrings(_map(self.folder / ID_FILE, np.uint8), _map(self.folder / ID_END_FILE, np.uint64))
+        return DocumentStrings(mapped(self.folder / ID_FILE, np.uint8), mapped(self.folder / ID_END_FILE, "<u8"))
 
     def document_fields(self) -> DocumentStrings | None:
         """The JSON object of each document's fields (see DocumentBatch), mapped anew; None if none were asked for.
@@ -272,7 +273,7 @@ class TextShard:
         if not (self.folder / FIELDS_END_FILE).exists():
             return None
         fields = DocumentStrings(
-            _map(self.folder / FIELDS_FILE, np.uint8), _map(self.folder / FIELDS_END_FILE, np.uint64)
+            mapped(self.folder / FIELDS_FILE, np.uint8), mapped(self.folder / FIELDS_END_FILE, "<u8")
         )
         last = int(fields.ends[-1]) if len(fields.ends) else 0
         if (len(fields.ends), last) != (self.documents, len(fields.data)):
@@ -294,10 +295,10 @@ def open_text_shard(folder: Path) -> TextShard:
         entries = orjson.loads((folder / SOURCES_FILE).read_bytes())
         shard = TextShard(
             folder,
-            text=_map(folder / TEXT_FILE, np.uint8),
-            offsets=_map(folder / OFFSET_FILE, np.uint64),
-            line_numbers=_map(folder / LINE_NUMBER_FILE, np.uint64),
-            line_hashes=_map(folder / LINE_HASH_FILE, np.uint64),
+            text=mapped(folder / TEXT_FILE, np.uint8),
+            offsets=mapped(folder / OFFSET_FILE, "<u8"),
+            line_numbers=mapped(folder / LINE_NUMBER_FILE, "<u8"),
+            line_hashes=mapped(folder / LINE_HASH_FILE, "<u8"),
             sources=tuple(SourceEntry(**entry) for entry in entries),
             rewritten=_rewritten(folder / REWRITTEN_FILE),
         )
@@ -310,13 +311,6 @@ def open_text_shard(folder: Path) -> TextShard:
 
 def _rewritten(path: Path) -> NDArray[np.int64]:
     return np.fromfile(path, "<u8").astype(np.int64) if path.exists() else np.empty(0, np.int64)
-
-
-def _map(path: Path, scalar: type[Scalar]) -> NDArray[Scalar]:
-    dtype = np.dtype(scalar).newbyteorder("<")
-    if path.stat().st_size == 0:  # An empty file cannot be mapped.
-        return np.empty(0, dtype)
-    return np.memmap(str(path), dtype, mode="r").view(np.ndarray)  # numpy resolves a Path, which costs as much again
 
 
 def _check_counts(shard: TextShard, ids: DocumentStrings) -> None:

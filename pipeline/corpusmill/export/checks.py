@@ -16,7 +16,6 @@ documents of 1,000 tokens; memory is a block.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from corpusmill.export.files import fault
 from corpusmill.export.framing import Framing
+from corpusmill.kernels.mapping import release_pages
 from corpusmill.tokens.token_shard import TokenArray
 
 BLOCK_TOKENS = 1 << 22
@@ -77,13 +77,9 @@ def scan_special_tokens(
 
 def blocks(items: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
     """A mapped array block by block; pages that were read are released, or memory would grow to the whole array."""
-    mapped: object = items
-    while isinstance(mapped, np.ndarray):
-        mapped = mapped.base
     for first in range(0, items.size, BLOCK_DOCUMENTS):
         yield items[first : first + BLOCK_DOCUMENTS]
-        if isinstance(mapped, mmap.mmap):
-            mapped.madvise(mmap.MADV_DONTNEED)
+        release_pages(items)
 
 
 def require_sequences(

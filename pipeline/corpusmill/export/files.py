@@ -1,4 +1,4 @@
-"""Files that are complete or absent, arrays mapped from them, and the error that names a byte in a file.
+"""Files that are complete or absent, and the error that names a byte in a file.
 
 A killed writer must leave nothing that a reader would accept, so every file is written under a temporary name and
 renamed once it is complete. The writer locks the temporary name (flock), so two runs never write one file; the kernel
@@ -15,10 +15,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from typing import BinaryIO
 
 from corpusmill.errors import TransientError, VerificationError, full_device_explained
 
@@ -142,13 +139,6 @@ def _is_still(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def mapped(path: Path, dtype: DTypeLike, count: int, offset_bytes: int = 0) -> NDArray[Any]:
-    """`count` items of `dtype` from `offset_bytes` on, memory-mapped read-only; an empty array for no items."""
-    if count == 0:
-        return np.frombuffer(b"", dtype)  # mmap refuses zero bytes; read-only, as it is
-    return np.memmap(str(path), dtype=dtype, mode="r", offset=offset_bytes, shape=(count,))
 
 
 def file_bytes(path: Path) -> int:

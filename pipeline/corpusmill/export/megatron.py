@@ -48,8 +48,9 @@ from corpusmill.export.checks import (
     scan_ids,
     scan_special_tokens,
 )
-from corpusmill.export.files import BUFFER_BYTES, fault, file_bytes, mapped, whole_file
+from corpusmill.export.files import BUFFER_BYTES, fault, file_bytes, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, ignore_sums, no_counts, write_framed
+from corpusmill.kernels.mapping import mapped
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:

@@ -34,9 +34,10 @@ from corpusmill.export.checks import (
     scan_ids,
     scan_special_tokens,
 )
-from corpusmill.export.files import fault, file_bytes, hard_link, mapped, whole_file
+from corpusmill.export.files import fault, file_bytes, hard_link, whole_file
 from corpusmill.export.framing import EmptyDocuments, Framing, SequenceBatch, ignore_sums, no_counts, write_framed
 from corpusmill.export.megatron import MegatronPart
+from corpusmill.kernels.mapping import mapped
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:

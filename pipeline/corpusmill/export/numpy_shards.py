@@ -47,8 +47,9 @@ import numpy as np
 
 from corpusmill.errors import BalanceError, ConfigError, CorruptDataError
 from corpusmill.export.checks import scan_ids
-from corpusmill.export.files import fault, file_bytes, mapped, whole_file
+from corpusmill.export.files import fault, file_bytes, whole_file
 from corpusmill.export.framing import Framing, frame, refuse_special_beyond
+from corpusmill.kernels.mapping import mapped
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:

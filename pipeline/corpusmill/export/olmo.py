@@ -37,8 +37,9 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError
 from corpusmill.export.checks import BLOCK_DOCUMENTS, require_size, scan_ids, scan_special_tokens
-from corpusmill.export.files import fault, file_bytes, mapped, whole_file
+from corpusmill.export.files import fault, file_bytes, whole_file
 from corpusmill.export.framing import Framing, ignore_sums, no_counts, write_framed
+from corpusmill.kernels.mapping import mapped
 from corpusmill.tokens.token_shard import Batch, TokenArray
 
 if TYPE_CHECKING:

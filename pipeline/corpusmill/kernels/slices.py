@@ -7,7 +7,6 @@ for lines of text of 2 KB, memcpy 5 to 10. One compiled version serves every dty
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,19 +101,6 @@ def copy_slices(
         if not _inside(begins, lengths, np.uint64(len(array))):
             raise ValueError(f"a slice reaches beyond an array of {len(array):,} items")
     _copy(source.ctypes.data, starts, lengths, out.ctypes.data, places, source.dtype.itemsize)
-
-
-def release_pages(mapped: NDArray[Any]) -> None:
-    """Release the pages of a mapped file that this process has touched; the page cache still has them.
-
-    Without this, a process that reads a file from end to end ends up holding all of it. Arrays in memory are
-    unaffected.
-    """
-    owner: Any = mapped
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    if isinstance(owner, mmap.mmap):
-        owner.madvise(mmap.MADV_DONTNEED)
 
 
 class JoinedBytes:

@@ -19,7 +19,8 @@ from corpusmill.decontamination.text_words import WordFinder, in_normal_form, le
 from corpusmill.documents.text_shard import TextShard
 from corpusmill.kernels import advance
 from corpusmill.kernels.compiled import inlined, kernel
-from corpusmill.kernels.slices import release_pages, runs
+from corpusmill.kernels.mapping import release_pages
+from corpusmill.kernels.slices import runs
 
 BATCH_BYTES = 1 << 20  # of text, whose words stay in a cache
 _KEY_BYTES = 128  # that each document adds to a batch: a short one's keys are larger than its text

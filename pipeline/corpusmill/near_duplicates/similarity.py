@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from corpusmill.documents.text_shard import TextShard
 from corpusmill.engine.sections import Sections
 from corpusmill.kernels.compiled import kernel
-from corpusmill.kernels.slices import release_pages, runs
+from corpusmill.kernels.mapping import release_pages
+from corpusmill.kernels.slices import runs
 from corpusmill.near_duplicates.groups import EQUAL, documents_of, read_pairs, shards_of
 from corpusmill.near_duplicates.signatures import BATCH_BYTES, Signer, mixed, place_in, table_bits
 

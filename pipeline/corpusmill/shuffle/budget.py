@@ -32,7 +32,8 @@ from corpusmill.config.epochs import Amount, Epochs, epochs_of
 from corpusmill.fingerprint import random_words
 from corpusmill.kernels.content import ContentSum
 from corpusmill.kernels.content_kernels import placed_sum, token_sums
-from corpusmill.kernels.slices import release_pages, runs
+from corpusmill.kernels.mapping import release_pages
+from corpusmill.kernels.slices import runs
 from corpusmill.tokens.token_shard import TokenShard
 
 Words = NDArray[np.uint64]

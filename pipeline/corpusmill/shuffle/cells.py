@@ -20,7 +20,8 @@ from corpusmill.fingerprint import random_words
 from corpusmill.kernels import advance
 from corpusmill.kernels.content import ContentSum
 from corpusmill.kernels.content_kernels import Words, placed_sum, token_sums
-from corpusmill.kernels.slices import copy_slices, release_pages, runs, starts_of
+from corpusmill.kernels.mapping import release_pages
+from corpusmill.kernels.slices import copy_slices, runs, starts_of
 from corpusmill.tokens.records import Records, RecordsContent
 from corpusmill.tokens.token_shard import write_provenance
 

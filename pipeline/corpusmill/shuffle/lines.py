@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import BalanceError, CorruptDataError, full_device_explained
-from corpusmill.export.files import mapped
 from corpusmill.fingerprint import random_words
 from corpusmill.kernels.content import ContentSum
 from corpusmill.kernels.content_kernels import text_hashes
-from corpusmill.kernels.slices import JoinedBytes, copy_slices, line_ends, release_pages, runs, starts_of
+from corpusmill.kernels.mapping import mapped, release_pages
+from corpusmill.kernels.slices import JoinedBytes, copy_slices, line_ends, runs, starts_of
 
 PARTS_BITS = 6
 PARTS = 1 << PARTS_BITS

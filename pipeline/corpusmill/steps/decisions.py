@@ -41,6 +41,7 @@ from corpusmill.documents.compression import (
 )
 from corpusmill.documents.field_names import get_field
 from corpusmill.errors import PermanentError
+from corpusmill.kernels.mapping import mapped
 from corpusmill.lazy import lazily
 from corpusmill.storage import Store, StoredFile, Wanted, fetch, open_location, open_once
 
@@ -336,8 +337,8 @@ class Sorted:
     """Decisions that write_sorted wrote, mapped."""
 
     def __init__(self, folder: Path) -> None:
-        self.high, self.low, self.row = (_mapped(folder / name, "<u8") for name in ("high", "low", "row"))
-        self.keep = _mapped(folder / "keep", "u1")
+        self.high, self.low, self.row = (mapped(folder / name, "<u8") for name in ("high", "low", "row"))
+        self.keep = mapped(folder / "keep", "u1")
 
     def __len__(self) -> int:
         return len(self.high)
@@ -363,7 +364,3 @@ class Sorted:
         rows = np.full(len(pairs), -1, np.int64)
         rows[order[same]] = places[same]
         return rows
-
-
-def _mapped(path: Path, dtype: str) -> NDArray[Any]:
-    return np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, dtype)

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.errors import CorruptDataError, TokenizerError
+from corpusmill.kernels.mapping import mapped
 
 if TYPE_CHECKING:
     from corpusmill.tokens.tokenizer import Tokenizer
@@ -274,13 +275,6 @@ def _disagree(folder: Path, expected: str, got: str) -> CorruptDataError:
         got=got,
         next_step="write it again: corpusmill tokenize; below a work folder, remove it and build again",
     )
-
-
-def mapped(path: Path, dtype: Any) -> NDArray[Any]:
-    """A file as a read-only 1-D array; an empty file (which cannot be mapped) as an empty array."""
-    if path.stat().st_size == 0:
-        return np.empty(0, dtype)
-    return np.asarray(np.memmap(str(path), dtype, mode="r"))  # every slice of a memmap object costs 5 microseconds
 
 
 PROVENANCE = "records"

@@ -43,7 +43,7 @@ with lazily:
 
     from corpusmill.decontamination import decide, search, seeds
     from corpusmill.documents import text_shard, text_shard_subset
-    from corpusmill.kernels import content_kernels, slices
+    from corpusmill.kernels import content_kernels, mapping, slices
     from corpusmill.report import content, histograms
 
 
@@ -131,7 +131,7 @@ def _hits(text: TextShard, searcher: Searcher) -> Iterator[tuple[int, list[Hit]]
     for first, last in slices.runs(bounds[1:], SEARCHED_BYTES):
         hits = searcher.search(text.text, bounds[first:last] + np.uint64(1), bounds[first + 1 : last + 1])
         yield last - first, [replace(hit, text=first + hit.text) for hit in hits]
-        slices.release_pages(text.text)
+        mapping.release_pages(text.text)
         advance.note(int(bounds[last] - bounds[first]))
 
 

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from corpusmill.errors import ConfigError, SourceError, VerificationError
 from corpusmill.export import olmo, parquet_reading
-from corpusmill.export.files import mapped
 from corpusmill.export.formats import FORMATS
 from corpusmill.export.megatron import open_part
 from corpusmill.export.nanoset import open_file
@@ -33,6 +32,7 @@ from corpusmill.export.numpy_shards import open_shard
 from corpusmill.export.tar import read_members
 from corpusmill.export.webdataset import decode_context
 from corpusmill.inspect.datasets.complete import BESIDE, require_file
+from corpusmill.kernels.mapping import mapped
 from corpusmill.lazy import lazily
 
 with lazily:

@@ -32,11 +32,12 @@ from corpusmill.inspect.lineage.shards import (
     file_stretches,
     original_spans,
 )
+from corpusmill.kernels.mapping import mapped
 from corpusmill.shuffle.stages import scatter
 from corpusmill.storage import is_local
 from corpusmill.tokens.ranks import token_lengths
 from corpusmill.tokens.stages.tokenize import configured_tokenizer, vocabulary_file
-from corpusmill.tokens.token_shard import PROVENANCE, mapped
+from corpusmill.tokens.token_shard import PROVENANCE
 from corpusmill.upload.stages.upload import destination_folder
 
 if TYPE_CHECKING:

@@ -23,13 +23,14 @@ from corpusmill.dedup.stages.union import CUT_RANGES, REMOVE_RANGES, cuts_stage,
 from corpusmill.engine.work import Input
 from corpusmill.errors import CorruptDataError, PermanentError
 from corpusmill.inspect.lineage.facts import BOS, EOT, PADDING, SourceDocument, Span
+from corpusmill.kernels.mapping import mapped
 from corpusmill.lazy import lazily
 from corpusmill.shuffle.stages import budget
 from corpusmill.shuffle.stages.scatter import packing_of
 from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_in, places_of
 from corpusmill.sources.stages.index import final_stage
 from corpusmill.tokens.records import ContextPlan, Packing, plan_contexts
-from corpusmill.tokens.token_shard import mapped, open_token_shard
+from corpusmill.tokens.token_shard import open_token_shard
 
 with lazily:
     from corpusmill.documents import text_shard

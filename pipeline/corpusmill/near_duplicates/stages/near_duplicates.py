@@ -51,7 +51,7 @@ with lazily:
 
     from corpusmill.documents import text_shard, text_shard_subset
     from corpusmill.engine import sections
-    from corpusmill.kernels import content_kernels, slices
+    from corpusmill.kernels import content_kernels, mapping, slices
     from corpusmill.near_duplicates import decide as deciding
     from corpusmill.near_duplicates import groups, similarity
     from corpusmill.report import histograms
@@ -175,7 +175,7 @@ def _write_without(
         for first, last in slices.runs(bounds[1:], WRITTEN_BYTES):
             own = left_out[np.searchsorted(left_out, first) : np.searchsorted(left_out, last)].tolist()
             subset.append(first, last, dict.fromkeys(own, NEAR_DUPLICATE), {})
-            slices.release_pages(text.text)
+            mapping.release_pages(text.text)
             advance.note(int(bounds[last] - bounds[first]))
     kept = text_shard.open_text_shard(folder)
     stays, kept_bounds = np.delete(np.arange(text.documents), left_out), kept.bounds(0, kept.documents)

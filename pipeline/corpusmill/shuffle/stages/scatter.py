@@ -39,6 +39,7 @@ with lazily:
     import numpy as np
 
     from corpusmill.engine import recounting
+    from corpusmill.kernels import mapping
     from corpusmill.shuffle import budget, carried
     from corpusmill.shuffle import cells as shuffle_cells
     from corpusmill.tokens import records as tokens_records
@@ -341,8 +342,8 @@ def _of_budget(receipt: Receipt, *accounts: str) -> tuple[dict[str, Terms], dict
 def _recount(_build: Build, unit: str, folder: Path) -> Recount:
     dtype = np.dtype(json.loads((folder / "scatter.json").read_bytes())["dtype"]).newbyteorder("<")
     tokens, rows = (
-        token_shard.mapped(folder / "tokens", dtype),
-        token_shard.mapped(folder / "rows", "<u8").reshape(-1, 3),
+        mapping.mapped(folder / "tokens", dtype),
+        mapping.mapped(folder / "rows", "<u8").reshape(-1, 3),
     )
     ends = np.cumsum(rows[:, 2], dtype=np.uint64)
     bounds = np.fromfile(folder / "cells", "<u8").reshape(-1, 2)

@@ -29,7 +29,7 @@ with lazily:
     import orjson
 
     from corpusmill.documents import text_shard, text_shard_subset
-    from corpusmill.kernels import content_kernels, slices
+    from corpusmill.kernels import content_kernels, mapping, slices
     from corpusmill.report import histograms
     from corpusmill.steps import answers
     from corpusmill.steps import chain as steps_chain
@@ -181,7 +181,7 @@ class AppliedSteps:
                     self._attributed += 1
                 self.dropped += left_out
                 self.rewritten += texts
-                slices.release_pages(self._text.text)
+                mapping.release_pages(self._text.text)
         self._chain.require_same_code()
 
     def _drop(self, ordinal: int, reason: str, data: bytes, dropped: BinaryIO, samples: BinaryIO) -> None:

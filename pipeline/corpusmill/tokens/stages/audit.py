@@ -33,7 +33,7 @@ with lazily:
 
     from corpusmill.dedup import ranges as dedup_ranges
     from corpusmill.documents import text_shard
-    from corpusmill.kernels import slices
+    from corpusmill.kernels import mapping
     from corpusmill.tokens import audit, token_shard
 
 
@@ -142,8 +142,8 @@ def _sample(inputs: Inputs, settings: Settings, wanted: int, tokenizer: Tokenize
     selection = selection_of(minimum)
     for number, ordinal in enumerate(audit.sample_ordinals(int(inputs.unit), text.documents, wanted).tolist()):
         if number % RELEASE_EVERY == 0:  # the kernel may map 2 MiB for every document, and in the end all of both files
-            slices.release_pages(text.text)
-            slices.release_pages(tokens.tokens)
+            mapping.release_pages(text.text)
+            mapping.release_pages(tokens.tokens)
         source, line = place(ordinal)
         document, ids = text_of(ordinal), tokens.document(ordinal)
         if minimum is not UNSET and not len(ids) and document:

@@ -35,7 +35,7 @@ with lazily:
 
     from corpusmill.dedup import ranges as dedup_ranges
     from corpusmill.engine import recounting
-    from corpusmill.kernels import content_kernels, slices
+    from corpusmill.kernels import content_kernels, mapping, slices
     from corpusmill.report import histograms
     from corpusmill.tokens import decoding, special, token_shard
     from corpusmill.tokens import tokenizer as tokens_tokenizer
@@ -239,7 +239,7 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, resources: Resources)
     def encoded() -> Iterator[tuple[Any, Any]]:
         for first, last in batches:
             kept, boundaries = dedup_ranges.remove_ranges_from(text.text, text.offsets, ranges, first, last)
-            slices.release_pages(text.text)  # or memory would grow with the shard
+            mapping.release_pages(text.text)  # or memory would grow with the shard
             tally.add_text(kept, boundaries)
             whole = kept.tobytes()
             texts = [whole[start:end] for start, end in pairwise(boundaries.tolist())]
