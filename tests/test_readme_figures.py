@@ -21,6 +21,7 @@ SENTENCE = re.compile(r"(?P<measured>[^|\]]*?)\(?\[measured\]\(benchmarks/result
 SHOWN = {
     "json_lines": ["megabytes_per_cpu_second/ours", "times_orjson"],
     "dedup_memory": ["runs/1/seconds", "runs/0/seconds"],
+    "beyond_memory": ["sizes/3/wall_seconds", "sizes/3/wall_to_cpu"],
     "tokenizing": ["ours/mb_per_cpu_second", "times_as_tokshuf", "times_datatrove"],
     "in_order": ["datatrove/times", "preprocess_data/times"],
     "decontamination": [
@@ -33,7 +34,7 @@ SHOWN = {
     "originals": [
         "tokshuf/share_of_cpu_seconds",
         "bsade/share_of_cpu_seconds",
-        "datatrove/share_of_cpu_seconds",
+        "deduplicate_text_datasets/share_of_cpu_seconds",
         "terashuf/share_of_cpu_seconds",
     ],
     "tokshuf_job": ["megabytes_of_text_per_cpu_second"],

@@ -108,6 +108,12 @@ def is_right(text: bytes | None, line: bytes, key: str) -> bool:
     return text is None or text == as_json_reads(line, key) or not is_utf8(text)
 
 
+def test_key_with_dots_is_unproven_even_where_a_member_has_that_name() -> None:
+    line = b'{"x": {"meta.text": "inner"}, "meta": {"text": "abc"}}'
+    assert texts_of([line], [line], "meta.text") == [None]
+    assert find_strings(line, np.array([[0, len(line)]]), "meta.text").tolist() == [[UNPROVEN, UNPROVEN]]
+
+
 def around_text(line: bytes, key: str) -> tuple[bytes, bytes]:
     """A plain line's bytes up to the text's opening quote, and from its closing quote on."""
     at = line.index(json.dumps(key, ensure_ascii=False).encode()) + len(key.encode()) + 2

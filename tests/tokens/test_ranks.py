@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.tokens.decoding import AHEAD_TOKENS, ENTRY_BYTES, Decoder, first_difference, token_table
-from corpusmill.tokens.ranks import Spelling, ranks_of, read_ids, read_ranks, read_spelling, token_lengths
+from corpusmill.tokens.ranks import (
+    Spelling,
+    ranks_of,
+    read_ids,
+    read_ranks,
+    read_spelling,
+    refuse_other_content,
+    token_lengths,
+)
 from tests.oracles.spelling import words_of
 from tests.raising import raises
 
@@ -85,7 +93,13 @@ def test_read_ranks_malformed_line_is_named_by_its_number_and_not_quoted() -> No
     with pytest.raises(ValueError, match="line 3 is malformed") as caught:
         read_ranks(b"YQ== 0\n\nPASSWORD=secret\n")
     assert "secret" not in str(caught.value)
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("rank", [-1, 1 << 32, 1 << 63, 1 << 70])
+def test_rank_file_with_an_id_beyond_32_bits_is_refused(rank: int) -> None:
+    with raises("tokenizer.not_ranks"):
+        refuse_other_content(Path("own.tiktoken"), b"YQ== 0\nYg== %d\n" % rank)
 
 
 def test_trace_imports_neither_numba_nor_a_tokenizer() -> None:

@@ -322,7 +322,7 @@ def _text_spans(
 ) -> NDArray[np.int64]:
     """int64 (n, 2): where the JSON of some documents' texts is, quotes included."""
     objects = np.column_stack([block.starts[places], block.ends[places]])
-    spans = np.full_like(objects, UNPROVEN) if "." in text_field else find_strings(block.data, objects, text_field)
+    spans = find_strings(block.data, objects, text_field)
     (unproven,) = (spans[:, 0] == UNPROVEN).nonzero()
     found = find_values(block.data, text_field, objects[unproven].tolist())
     for row, span in zip(unproven.tolist(), found, strict=True):

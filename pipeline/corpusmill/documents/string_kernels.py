@@ -41,11 +41,13 @@ def find_strings(data: bytes, lines: Spans, key: str) -> Spans:
              `data`
 
     A span is (UNPROVEN, UNPROVEN) unless bytes alone show that any reader finds this string: outside of it is no
-    backslash, and the key in quotes is there once, after an even number of quotes, with a colon behind it.
+    backslash, and the key in quotes is there once, after an even number of quotes, with a colon behind it. Of a key
+    with dots, which may lead into objects, nothing is proven.
     """
-    name = np.frombuffer(orjson.dumps(key), np.uint8)
+    name, text = np.frombuffer(orjson.dumps(key), np.uint8), _inside(data, lines)
     spans = np.full((len(lines), 2), UNPROVEN, np.int64)
-    _find_strings(_inside(data, lines).ctypes.data, name.ctypes.data, len(name), lines, spans)
+    if "." not in key:
+        _find_strings(text.ctypes.data, name.ctypes.data, len(name), lines, spans)
     return spans
 
 
@@ -85,7 +87,8 @@ def read_edited(
     texts = np.empty(int((lines[:, 1] - lines[:, 0]).sum()), np.uint8)  # decoding makes nothing longer
     spans = np.full((len(lines), 2), UNPROVEN, np.int64)
     addresses = (after.ctypes.data, before.ctypes.data, name.ctypes.data)
-    _read_edited(*addresses, len(name), lines, original_lines, _SIMPLE, _HEX, texts.ctypes.data, texts, spans)
+    if "." not in key:
+        _read_edited(*addresses, len(name), lines, original_lines, _SIMPLE, _HEX, texts.ctypes.data, texts, spans)
     return texts, spans
 
 

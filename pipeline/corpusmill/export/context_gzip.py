@@ -7,7 +7,8 @@ came before in this order, found where their pair came last. All other numbers a
 number's digits and comma as one word of bits. The Huffman code is the same for every member, so one pass is enough:
 digits, commas and distances of contexts hardly differ between vocabularies (measured: Llama 3, o200k, GPT-2, NeoX).
 
-The stream depends on the ids alone: on no library and no batch. A vocabulary above TABLE_IDS is left to libdeflate.
+The stream depends on the ids alone: on no library and no batch. Where the vocabulary is above TABLE_IDS, libdeflate
+compresses instead.
 
 Price, on contexts of 2,049 ids: less than half the CPU of libdeflate 1, and members of the same size
 (`benchmarks/results/gzip_members.json`).

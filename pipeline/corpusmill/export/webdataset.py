@@ -12,7 +12,8 @@ Megatron-Energon reads a copy indexed by `energon prepare --sample-type CrudeWeb
 Invariants: one field, json.gz, a sample (an id with a dot would change the field's name); names are unique and in
 order; every context of a shard has the same length; order in the tar is training order.
 
-Bytes: gzip headers hold no time and no name. The deflate stream is context_gzip.py's, a function of the ids alone.
+Bytes: gzip headers hold no time and no name. The deflate stream is context_gzip.py's, a function of the ids alone; of
+a vocabulary above 524,288 ids it is libdeflate's, whose release `requirements.lock` pins.
 
 Price: one pass, memory is a batch of contexts. `benchmarks/results/gzip_members.json` has speed and size of our members
 beside those of libdeflate, zlib and ISA-L, and their share of an export step and of a build.

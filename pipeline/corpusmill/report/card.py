@@ -239,8 +239,8 @@ def _near_duplicates(figures: CardFigures) -> Iterator[str]:
         return
     yield (
         f"Near-duplicates: {grouped(near.left_out)} of {grouped(near.documents)} documents share {near.similarity:.0%}"
-        f" or more of their runs of {near.words} words with an earlier document of the {_plain(near.within)}, action"
-        f" `{_plain(near.action)}`.\n"
+        f" or more of their runs of {near.words} words with an earlier document"
+        f"{' of their source' if near.within == 'source' else ''}, action `{_plain(near.action)}`.\n"
     )
 
 

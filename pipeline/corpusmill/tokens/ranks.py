@@ -72,15 +72,18 @@ SIXTETS[PAD] = 0
 
 
 def read_ranks(content: bytes) -> dict[bytes, int]:
-    """{token: id} of every line; ValueError names the first malformed line by its number."""
+    """{token: id} of every line; ValueError names the first line without a token and an id of 32 bits by its number."""
     ranks = {}
     for number, line in enumerate(content.splitlines(), 1):
         if line:
             try:
                 token, rank = line.split()
-                ranks[a2b_base64(token)] = int(rank)
+                word, own = a2b_base64(token), int(rank)
             except ValueError:
-                raise ValueError(f"line {number:,} is malformed") from None
+                own = -1
+            if not 0 <= own < 1 << 32:
+                raise ValueError(f"line {number:,} is malformed")
+            ranks[word] = own
     return ranks
 
 

@@ -341,7 +341,7 @@ WORK = Work(Settings, _identity, _inputs, _run)
 
 STAGE = Stage(
     "manifest",
-    version=7,
+    version=8,
     after=("export", "writeback", "lost"),
     units=lambda _build: [UNIT],
     work=WORK,
