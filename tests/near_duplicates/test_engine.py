@@ -53,23 +53,20 @@ def decided_of(
     partitions: int,
     references: int = 0,
     most_rows: int = 1 << 20,
-) -> tuple[list[NDArray[Any]], NDArray[np.uint32], dict[str, int]]:
+) -> tuple[NDArray[Any], NDArray[np.uint32], dict[str, int]]:
     """(what decide.decide returns, counts of pairs), through files in `folder` as the stages write them.
 
     The first `references` texts are of references.
     """
     digests, keyed = [], []
     for number, text in enumerate(texts):
-        signer, own = Signer(words), [np.empty(0, np.uint64)]
+        signer = Signer(words)
         (signed := folder / f"keys-{number}").mkdir()
-        with groups.KeyWriter(signed) as writer:
-            for _first, _last, starts, ends in batches(text):
-                keys, _ = signer.keys(text.text, starts, ends, bands)
-                writer.append(keys)
-                own.append(keys[:, -1])
-        digests.append(np.concatenate(own))
+        keys = (signer.keys(text.text, starts, ends, bands)[0] for _first, _last, starts, ends in batches(text))
+        rows = groups.write_keys(signed, keys)
+        assert rows == text.documents * (bands.bands + 1)
         keyed.append(Sections(signed))
-        assert writer.rows == text.documents * (bands.bands + 1)
+        digests.append(keyed[-1].whole(groups.DIGESTS))
     proposed, counts = [], {"rows": 0, "pairs": 0, "rows_cut": 0, "compared": 0, "left_out": 0}
     for partition in range(partitions):
         (folder / f"pairs-{partition}").mkdir()
@@ -83,12 +80,12 @@ def decided_of(
         (answered := folder / f"sets-{number}").mkdir()
         similarity.write_sets(text, asked, digests[number], words, answered)
         answers.append(Sections(answered))
-    of_references = [groups.read_pairs(of, len(texts), at) for of in proposed for at in range(references)]
+    of_references = [groups.read_pairs(proposed, len(texts), at) for at in range(references)]
     assert not any(len(pairs) for blocks in of_references for pairs in blocks)
     matches = [np.empty(0, similarity.MATCH)] * references
     for number, text in enumerate(texts[references:], references):
-        rows, compared = similarity.compare(text, proposed, number, digests[number], answers, words, least)
-        matches.append(rows)
+        found, compared = similarity.compare(text, proposed, number, digests[number], answers, words, least)
+        matches.append(found)
         counts["compared"] += compared["compared"]
         counts["left_out"] += compared["left_out"]
     return *decide.decide(matches, [text.documents for text in texts]), counts
@@ -110,9 +107,9 @@ def found_in(
     decided, copies, counts = decided_of(folder, texts, least, words, bands, partitions, references, most_rows)
     bases = np.cumsum([0, *map(len, shards)])
     found: Found = [None] * int(bases[-1])
-    for number, rows in enumerate(decided):
-        for document, kept, share in rows.tolist():
-            found[bases[number] + document] = int(bases[kept >> 32] + (kept & 0xFFFFFFFF)), share
+    for numbers in decided.tolist():
+        document, kept = (int(bases[number >> 32] + (number & 0xFFFFFFFF)) for number in numbers[:2])
+        found[document] = kept, numbers[2]
     kept_of = [match[0] for match in found if match]
     assert [match is not None for match in found] == (copies == decide.LEFT_OUT).tolist()
     assert all(copies[kept] == kept_of.count(kept) for kept in kept_of)
@@ -251,9 +248,8 @@ def test_document_that_equals_one_that_goes_goes_for_its_kept_one_though_it_was_
         for first, last in pairwise(firsts)
     ]
     decided, copies = decide.decide(matches, np.diff(firsts).tolist())
-    found = [(firsts[shard] + at, kept, share) for shard, of in enumerate(decided) for at, kept, share in of.tolist()]
     expected = [(1, 0, 0.9), (2, 0, 0.9), (4, 3, 0.95), (5, 0, 0.9)]
-    assert found == [(at, numbers[kept], share) for at, kept, share in expected]
+    assert decided.tolist() == [(numbers[at], numbers[kept], share) for at, kept, share in expected]
     assert copies.tolist() == [3, decide.LEFT_OUT, decide.LEFT_OUT, 1, decide.LEFT_OUT, decide.LEFT_OUT]
 
 
@@ -277,7 +273,7 @@ def test_comparing_a_shard_has_the_answers_of_one_shard_at_a_time_in_memory(tmp_
     for number in range(shards):
         (folder := tmp_path / f"answers-{number}").mkdir()
         columns = (np.arange(leaders), np.full(leaders, 7), np.zeros(leaders))  # all are equal: no set is read
-        for name, column in zip((similarity.LEADERS, similarity.DIGESTS, similarity.SET_ENDS), columns, strict=True):
+        for name, column in zip((similarity.LEADERS, groups.DIGESTS, similarity.SET_ENDS), columns, strict=True):
             column.astype("<u8").tofile(folder / name)
         answers.append(Sections(folder))
     pairs = np.array([(0, (number << 32) + number) for number in range(shards)], np.uint64)
@@ -306,9 +302,7 @@ def test_rows_of_one_key_take_memory_for_few_at_a_time_and_are_paired_as_all_at_
     if alike == "of one key":
         keys[:, 1] += np.arange(documents, dtype=np.uint64) | groups.EQUAL  # in the other partition
     (tmp_path / "keys").mkdir()
-    with groups.KeyWriter(tmp_path / "keys") as writer:
-        for batch in np.array_split(keys, 100):
-            writer.append(batch)
+    groups.write_keys(tmp_path / "keys", np.array_split(keys, 100))
     found, peaks = [], []
     for number, most_rows in enumerate([20_000, 20_000, 1 << 20]):  # the first one compiles
         (folder := tmp_path / f"{number}").mkdir()
@@ -316,7 +310,7 @@ def test_rows_of_one_key_take_memory_for_few_at_a_time_and_are_paired_as_all_at_
         counts = groups.propose([Sections(tmp_path / "keys")], 0, 2, folder, 0, most_rows)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        pairs = np.concatenate([*groups.read_pairs(Sections(folder), 1, 0)])
+        pairs = np.concatenate([*groups.read_pairs([Sections(folder)], 1, 0)])
         found.append((counts, sorted(map(tuple, pairs.tolist()))))
     assert found[1] == found[2]
     assert found[1][0]["pairs"] > documents - groups.LEADERS

@@ -14,7 +14,6 @@ Price: four bytes for each document, and 32 for each one left out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +22,34 @@ from numpy.typing import NDArray
 
 from corpusmill.engine.sections import Sections, write_sections
 from corpusmill.kernels.compiled import inlined, kernel
-from corpusmill.near_duplicates.groups import documents_of, shards_of
+from corpusmill.near_duplicates.groups import documents_of, shards_of, split_by_shard
 from corpusmill.near_duplicates.similarity import MATCH
 
 LEFT_OUT_FILE, COPIES = "left_out", "copies"
 LEFT_OUT = (1 << 32) - 1
 
 
-def decide(matches: Iterable[NDArray[Any]], documents: list[int]) -> tuple[list[NDArray[Any]], NDArray[np.uint32]]:
-    """(MATCH rows of the documents left out, for each shard; `copies` uint32 (all documents,)).
+def decide(matches: Iterable[NDArray[Any]], documents: list[int]) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+    """(MATCH rows of the documents left out, numbered, in order; `copies` uint32 (all documents,)).
 
     `matches`: of each shard, by document, then earlier one; `documents`: how many each shard has.
     """
     bases = np.cumsum([0, *documents], dtype=np.int64)
     copies = np.zeros(int(bases[-1]), np.uint32)
-    left_out = np.empty(len(copies), MATCH)  # numbered, ascending; its end is never touched
-    columns, ends = [left_out[name] for name in MATCH.names or ()], [0]
+    left_out, filled = np.empty(len(copies), MATCH), 0  # its end is never touched
+    columns = [left_out[name] for name in MATCH.names or ()]
     for shard, rows in enumerate(matches):
-        ends.append(_decide(*(rows[name] for name in MATCH.names or ()), bases, shard, copies, *columns, ends[-1]))
-    left_out["document"][: ends[-1]] &= np.uint64(0xFFFFFFFF)
-    return [left_out[first:last] for first, last in pairwise(ends)], copies
+        filled = _decide(*(rows[name] for name in MATCH.names or ()), bases, shard, copies, *columns, filled)
+    return left_out[:filled], copies
 
 
-def write_decided(folder: Path, decided: list[NDArray[Any]], copies: NDArray[np.uint32], documents: list[int]) -> None:
+def write_decided(folder: Path, left_out: NDArray[Any], copies: NDArray[np.uint32], documents: list[int]) -> None:
     """Write what `decide` returned."""
-    bases = np.cumsum([0, *documents], dtype=np.int64)
-    rows = [
-        np.column_stack([own.view("<u8").reshape(-1, 3), copies[bases[shards_of(kept)] + documents_of(kept)]])
-        for own, kept in ((own, own["earlier"]) for own in decided)
-    ]
-    write_sections(folder, LEFT_OUT_FILE, rows)
+    bases, kept = np.cumsum([0, *documents], dtype=np.int64), left_out["earlier"]
+    of_kept = copies[bases[shards_of(kept)] + documents_of(kept)]
+    rows = np.column_stack([left_out.view("<u8").reshape(-1, 3), of_kept])
+    rows[:, 0] &= np.uint64(0xFFFFFFFF)
+    write_sections(folder, LEFT_OUT_FILE, split_by_shard(rows, left_out["document"], len(documents)))
     write_sections(folder, COPIES, np.split(copies, bases[1:-1]), "<u4")
 
 

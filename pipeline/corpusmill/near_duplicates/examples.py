@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import unicodedata
 from difflib import SequenceMatcher
-from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,47 +42,29 @@ def shown_pairs(similarities: NDArray[np.float64], kept: NDArray[np.uint64], lea
 def marked(one: bytes, other: bytes) -> tuple[Pieces, Pieces]:
     """The pieces of both texts from shortly before their first different word; none are marked if no word differs."""
     texts = [unicodedata.normalize("NFC", text.decode()).encode() for text in (one, other)]
-    words = [_words(text) for text in texts]
-    shorter = min(len(hashes) for hashes, _, _ in words)
-    same = np.flatnonzero(words[0][0][:shorter] != words[1][0][:shorter])
-    first = max(int(same[0] if len(same) else shorter) - WORDS_BEFORE, 0)
-    shown = [hashes[first : first + SHOWN_WORDS].tolist() for hashes, _, _ in words]
-    alike: list[set[int]] = [set(), set()]
-    for block in SequenceMatcher(None, shown[0], shown[1], autojunk=False).get_matching_blocks():
-        for which, at in enumerate((block.a, block.b)):
-            alike[which] |= set(range(at, at + block.size))
-    return tuple(  # type: ignore[return-value]
-        _pieces(text, begins, ends, first, both)
-        for text, (_, begins, ends), both in zip(texts, words, alike, strict=True)
+    bounds = np.cumsum([0, *map(len, texts)], dtype=np.uint64)
+    words = WordFinder(*letter_table()).find(np.frombuffer(b"".join(texts), np.uint8), bounds[:-1], bounds[1:])
+    hashes = np.split(words.hashes, words.first[1:-1])
+    spans = np.split(np.column_stack([words.begins, words.ends]).astype(np.int64), words.first[1:-1])
+    shorter = min(map(len, hashes))
+    differing = np.flatnonzero(hashes[0][:shorter] != hashes[1][:shorter])
+    first = max(int(differing[0] if len(differing) else shorter) - WORDS_BEFORE, 0)
+    shown = [of_text[first : first + SHOWN_WORDS].tolist() for of_text in hashes]
+    opcodes = SequenceMatcher(None, shown[0], shown[1], autojunk=False).get_opcodes()
+    marks = [opcode[1:] for opcode in opcodes if opcode[0] != "equal"]
+    return (
+        _pieces(texts[0], spans[0], first, [mark[:2] for mark in marks]),
+        _pieces(texts[1], spans[1] - len(texts[0]), first, [mark[2:] for mark in marks]),
     )
 
 
-@cache
-def _finder() -> WordFinder:
-    return WordFinder(*letter_table())
-
-
-def _words(text: bytes) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The hashes, begins and ends of a text's words, copied."""
-    size = np.array([len(text)], np.uint64)
-    words = _finder().find(np.frombuffer(text, np.uint8), np.zeros(1, np.uint64), size)
-    return words.hashes.copy(), words.begins.copy(), words.ends.copy()
-
-
-def _pieces(text: bytes, begins: NDArray[np.uint32], ends: NDArray[np.uint32], first: int, both: set[int]) -> Pieces:
-    """From word `first` on; `both`: which of the words from there on the other text has, too."""
-    begin = int(begins[first]) if first else len(text) - len(text.lstrip())
+def _pieces(text: bytes, spans: NDArray[np.int64], first: int, marks: list[tuple[int, int]]) -> Pieces:
+    """From word `first` on; `marks`: [low, high) of the words from there on that the other text lacks, maybe empty."""
+    begin = int(spans[first, 0]) if first else len(text) - len(text.lstrip())
     behind = first + SHOWN_WORDS
-    stop = min(int(ends[behind - 1]) if behind < len(ends) else len(text), begin + MOST_BYTES)
-    spans: list[list[int]] = []  # marked bytes; neighbours are one
-    for number, span in enumerate(zip(begins[first:behind].tolist(), ends[first:behind].tolist(), strict=True)):
-        if number in both:
-            continue
-        if spans and number - 1 not in both:
-            spans[-1][1] = span[1]
-        else:
-            spans.append([*span])
-    bounds = [begin, *(min(place, stop) for span in spans for place in span), stop]
+    stop = min(int(spans[behind - 1, 1]) if behind < len(spans) else len(text), begin + MOST_BYTES)
+    marked_bytes = [spans[[first + low, first + high - 1], [0, 1]].tolist() for low, high in marks if low < high]
+    bounds = [begin, *(min(place, stop) for span in marked_bytes for place in span), stop]
     pieces = [
         (text[low:high].decode(errors="ignore"), bool(number % 2))
         for number, (low, high) in enumerate(pairwise(bounds))

@@ -2,6 +2,7 @@
 
     keys            key u64 | tag u32 | document u32      16 bytes each: a row for every key of a document of the shard
     keys.index      u64: the first row of each bucket (key >> 52) of each batch of BATCH_DOCUMENTS documents
+    digests         u64 of each document of the shard
 
 The documents of a partition that share a key are a group. While it has at most LEADERS, each is paired with all earlier
 ones; then with the FIRST first, which are kept if all are alike, and with the last before it, because copies of one
@@ -19,8 +20,7 @@ many were read, only leaders stay in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from corpusmill.engine.sections import Sections, write_sections
 from corpusmill.kernels.compiled import kernel
 
-KEYS, PAIRS, LEADERS_FILE = "keys", "pairs", "leaders"
+KEYS, DIGESTS, PAIRS, LEADERS_FILE = "keys", "digests", "pairs", "leaders"
 BUCKETS = 4096
 BATCH_DOCUMENTS = 1 << 16
 LEADERS, FIRST = 12, 4
@@ -40,6 +40,7 @@ ROW = np.dtype([("key", "<u8"), ("tag", "<u4"), ("document", "<u4")])
 _CHUNK = 1 << 16
 _SHARD = np.uint64(32)
 _BLOCK_PAIRS = 1 << 20
+_READ_PAIRS = 1 << 18
 
 
 def numbered(shard: int, documents: NDArray[Any]) -> NDArray[np.uint64]:
@@ -57,43 +58,30 @@ def documents_of(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
     return (numbers & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
-class KeyWriter:
-    """Writes the rows of one shard: `append` the keys of its documents in order, uint64 (documents, bands + 1)."""
+def split_by_shard(rows: NDArray[Any], numbers: NDArray[np.uint64], shards: int) -> list[NDArray[Any]]:
+    """Rows about documents of so many shards, cut into those of each; `numbers`: their documents, ascending."""
+    return np.split(rows, np.searchsorted(numbers, np.arange(1, shards, dtype=np.uint64) << _SHARD))
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._waiting: list[NDArray[np.uint64]] = []
-        self._starts = [np.zeros(1, np.int64)]
-        self._documents = self._written = self.rows = 0
 
-    def __enter__(self) -> KeyWriter:
-        self._file = (self._folder / KEYS).open("wb")
-        return self
+def write_keys(folder: Path, keys: Iterable[NDArray[np.uint64]]) -> int:
+    """Write the rows and digests of one shard; returns how many rows.
 
-    def append(self, keys: NDArray[np.uint64]) -> None:
-        """The keys of the next documents, and last their digests."""
-        self._waiting.append(keys)
-        self._documents += len(keys)
-        if self._documents - self._written >= BATCH_DOCUMENTS:
-            self._flush()
-
-    def _flush(self) -> None:
-        keys = np.concatenate(self._waiting) if self._waiting else np.empty((0, 1), np.uint64)
-        rows = np.empty(keys.size, ROW)
-        rows["key"] = keys.ravel()
-        rows["tag"] = np.repeat(keys[:, -1].astype(np.uint32), keys.shape[1])
-        rows["document"] = np.repeat(np.arange(self._written, self._documents, dtype=np.uint32), keys.shape[1])
-        buckets = (rows["key"] >> np.uint64(52)).astype(np.uint16)
-        self._file.write(rows[np.argsort(buckets, kind="stable")].data)
-        self._starts.append(self.rows + np.cumsum(np.bincount(buckets, minlength=BUCKETS)))
-        self.rows += len(rows)
-        self._written, self._waiting = self._documents, []
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._waiting:
-            self._flush()
-        self._file.close()
-        (self._folder / f"{KEYS}.index").write_bytes(np.concatenate(self._starts).astype("<u8").data)
+    `keys`: of its documents in order, in arrays uint64 (n, bands + 1), whose last column holds the digests.
+    """
+    starts, documents, written = [np.zeros(1, np.int64)], 0, 0
+    with (folder / KEYS).open("wb") as file, (folder / DIGESTS).open("wb") as digests:
+        for batch in _joined(keys, BATCH_DOCUMENTS):
+            rows = np.empty(batch.size, ROW)
+            rows["key"] = batch.ravel()
+            rows["tag"] = np.repeat(batch[:, -1].astype(np.uint32), batch.shape[1])
+            rows["document"] = np.repeat(np.arange(documents, documents + len(batch), dtype=np.uint32), batch.shape[1])
+            buckets = (rows["key"] >> np.uint64(52)).astype(np.uint16)
+            file.write(rows[np.argsort(buckets, kind="stable")].data)
+            digests.write(batch[:, -1].astype("<u8").data)
+            starts.append(written + np.cumsum(np.bincount(buckets, minlength=BUCKETS)))
+            documents, written = documents + len(batch), written + len(rows)
+    (folder / f"{KEYS}.index").write_bytes(np.concatenate(starts).astype("<u8").data)
+    return written
 
 
 def propose(
@@ -107,7 +95,7 @@ def propose(
     counts = {"rows": 0, "pairs": 0, "rows_cut": 0}
     leaders, starts = [np.empty(0, np.uint64)], [np.zeros(1, np.int64)]
     with (folder / PAIRS).open("wb") as file:
-        for pairs in _blocks(_pairs(shards, partition, partitions, references, most_rows, counts)):
+        for pairs in _joined(_pairs(shards, partition, partitions, references, most_rows, counts), _BLOCK_PAIRS):
             of_shard = shards_of(pairs[:, 0]).astype(np.min_scalar_type(len(shards)))
             leaders.append(np.unique(pairs[:, 1] & ~EQUAL))
             pairs[:, 0] = documents_of(pairs[:, 0])
@@ -116,15 +104,19 @@ def propose(
             counts["pairs"] += len(pairs)
     (folder / f"{PAIRS}.index").write_bytes(np.concatenate(starts).astype("<u8").data)
     asked = np.unique(np.concatenate(leaders))
-    bounds = np.searchsorted(asked, numbered(0, np.arange(len(shards) + 1)) << _SHARD)
-    write_sections(folder, LEADERS_FILE, [documents_of(asked[low:high]) for low, high in pairwise(bounds)])
+    write_sections(folder, LEADERS_FILE, split_by_shard(documents_of(asked), asked, len(shards)))
     return counts
 
 
-def read_pairs(proposed: Sections, shards: int, shard: int) -> Iterator[NDArray[np.uint64]]:
-    """The pairs of one of so many shards, uint64 (n, 2), by block: a document of it, an earlier one; some repeated."""
-    for block in range((len(proposed.whole(f"{PAIRS}.index")) - 1) // shards):
-        yield proposed.map(PAIRS, block * shards + shard, columns=2)
+def read_pairs(proposed: Sequence[Sections], shards: int, shard: int) -> Iterator[NDArray[np.uint64]]:
+    """The pairs of one of so many shards, of all partitions, uint64 (n, 2): a document of it, an earlier one; some
+    repeated. At most _READ_PAIRS at a time.
+    """
+    for partition in proposed:
+        for block in range((len(partition.whole(f"{PAIRS}.index")) - 1) // shards):
+            pairs = partition.map(PAIRS, block * shards + shard, columns=2)
+            for first in range(0, len(pairs), _READ_PAIRS):
+                yield pairs[first : first + _READ_PAIRS]
 
 
 def _batches(shards: Sequence[Sections], first: int, last: int) -> Iterator[tuple[NDArray[Any], NDArray[np.uint64]]]:
@@ -167,12 +159,12 @@ def _rows_of(batches: Iterator[tuple[NDArray[Any], Any]], count: int) -> Iterato
         count -= len(batch[0])
 
 
-def _blocks(pairs: Iterator[NDArray[np.uint64]]) -> Iterator[NDArray[np.uint64]]:
-    """Neighbours as one, of at least _BLOCK_PAIRS but the last."""
+def _joined(arrays: Iterable[NDArray[np.uint64]], least: int) -> Iterator[NDArray[np.uint64]]:
+    """Neighbours as one, of at least so many rows but the last."""
     waiting: list[NDArray[np.uint64]] = []
-    for chunk in pairs:
-        waiting.append(chunk)
-        if sum(map(len, waiting)) >= _BLOCK_PAIRS:
+    for array in arrays:
+        waiting.append(array)
+        if sum(map(len, waiting)) >= least:
             yield np.concatenate(waiting)
             waiting = []
     if waiting:

@@ -27,10 +27,10 @@ from corpusmill.engine.sections import Sections
 from corpusmill.kernels.compiled import kernel
 from corpusmill.kernels.mapping import release_pages
 from corpusmill.kernels.slices import runs
-from corpusmill.near_duplicates.groups import EQUAL, documents_of, read_pairs, shards_of
+from corpusmill.near_duplicates.groups import DIGESTS, EQUAL, documents_of, read_pairs, shards_of
 from corpusmill.near_duplicates.signatures import BATCH_BYTES, Signer, mixed, place_in, table_bits
 
-LEADERS, DIGESTS, SET_ENDS, SETS, MATCHES = "leaders", "digests", "set_ends", "sets", "matches"
+LEADERS, SET_ENDS, SETS, MATCHES = "leaders", "set_ends", "sets", "matches"
 WHOLE, SOON, ENOUGH = 12, 4, 4
 PAIRS_AT_ONCE = 1 << 22  # of a shard, in memory: 60 bytes each
 MATCH = np.dtype([("document", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
@@ -38,7 +38,6 @@ MATCH = np.dtype([("document", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")
 _RANK, _MOST_TIMES = np.uint64(57), 127  # above the number of a document: how often it shares no key
 _BLOCK_BYTES = 16 << 20  # of text whose sets are in memory
 _READ_HASHES = 4 << 20
-_READ_PAIRS = 1 << 18
 _LOOKED_UP = 16  # hashes, between two looks at what is left
 _GAP_HASHES = 16 << 10  # between two sets that are read at once
 
@@ -86,14 +85,14 @@ def compare(
     time is in memory.
     """
     ends = np.zeros(text.documents, np.int64)
-    for pairs in _read_pairs(proposed, len(answers), shard):
+    for pairs in read_pairs(proposed, len(answers), shard):
         ends += np.bincount(pairs[:, 0].astype(np.int64), minlength=text.documents)
     np.cumsum(ends, out=ends)
     matches, counts = [np.empty(0, MATCH)], {"compared": 0, "left_out": 0}
     for first, last in runs(ends.astype(np.uint64), PAIRS_AT_ONCE):
         base, filled = int(ends[first - 1]) if first else 0, 0
         pairs = np.empty((int(ends[last - 1]) - base, 2), np.uint64)
-        for block in _read_pairs(proposed, len(answers), shard):
+        for block in read_pairs(proposed, len(answers), shard):
             mine = block[(block[:, 0] >= first) & (block[:, 0] < last)]
             pairs[filled : filled + len(mine)] = mine
             filled += len(mine)
@@ -111,14 +110,6 @@ def compare(
         counts["compared"] += int(soon.sum()) + len(rest)
         counts["left_out"] += distinct - int(soon.sum()) - len(rest)
     return np.concatenate(matches), counts
-
-
-def _read_pairs(proposed: Sequence[Sections], shards: int, shard: int) -> Iterator[Numbers]:
-    """The pairs of a shard, of all partitions in any order (groups.read_pairs)."""
-    for partition in proposed:
-        for pairs in read_pairs(partition, shards, shard):
-            for first in range(0, len(pairs), _READ_PAIRS):
-                yield pairs[first : first + _READ_PAIRS]
 
 
 def _matches(

@@ -25,17 +25,11 @@ from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName
 from corpusmill.engine.work import Inputs, Resources, Work
 from corpusmill.kernels import advance
-from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.facts import Flow
 from corpusmill.sources.parts import FilePlace, PlacedSettings, lines_before, places_in, shard_sources
-from corpusmill.sources.stages.index import (
-    filtered_stage,
-    flows_of_subset,
-    recount_subset,
-    require_few_rejected,
-    text_total,
-)
+from corpusmill.sources.stages.index import filtered_stage, require_few_rejected, text_total
+from corpusmill.sources.stages.subset import account_of_subset, checks_of_subset, flows_of_subset, recount_subset
 
 with lazily:
     import numpy as np
@@ -43,8 +37,8 @@ with lazily:
 
     from corpusmill.decontamination import decide, search, seeds
     from corpusmill.documents import text_shard, text_shard_subset
-    from corpusmill.kernels import content_kernels, mapping, slices
-    from corpusmill.report import content, histograms
+    from corpusmill.kernels import mapping, slices
+    from corpusmill.report import content
 
 
 if TYPE_CHECKING:
@@ -170,26 +164,14 @@ def _write_changed(
                 subset.append(first, last, {}, texts)
             else:
                 subset.append(first, last, dict.fromkeys(own, CONTAMINATED), {})
-    kept = text_shard.open_text_shard(folder)
-    bounds = kept.bounds(0, kept.documents)
-    stays = np.delete(np.arange(text.documents), hit)
-    counts = {
+    removed = {
         "documents_removed": 0 if cut else len(hit),
         "text_bytes_removed": sum(
             _covered(passages[ordinal]) if cut else len(text.document_bytes(ordinal)) for ordinal in passages
         ),
-        "documents_out": kept.documents,
-        "text_bytes_out": kept.text_bytes,
     }
-    details = {
-        "content": str(content_kernels.texts_sum(kept.text, bounds, 1, int(shard), 0)),
-        "kept_content": str(
-            text_shard_subset.content_at(kept, stays if cut else np.arange(kept.documents), stays, int(shard))
-        ),
-        "contaminated_content": str(text_shard_subset.content_at(text, hit, hit, int(shard))),
-        "document_bytes": histograms.power_histogram(np.diff(bounds).astype(np.int64) - 1).model_dump(),
-    }
-    return counts, details
+    counts, details = account_of_subset(text, shard, folder, hit[:0] if cut else hit, {"contaminated": hit})
+    return {**removed, **counts}, details
 
 
 def _without(text: bytes, passages: list[tuple[int, int]]) -> bytes:
@@ -212,26 +194,15 @@ def _covered(passages: list[tuple[int, int]]) -> int:
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
     indexed = build.receipt(filtered_stage(build, shard), shard)
-    counts, index = receipt.counts, indexed.counts
+    counts, documents = receipt.counts, indexed.counts["documents_out"]
     searched = [
-        Check("searched", (("indexed", index["documents_out"]),), (("documents", counts["documents_searched"]),)),
+        Check("searched", (("indexed", documents),), (("documents", counts["documents_searched"]),)),
         Check("passages", (("met", counts["passages"]),), (("begin and end with the item", counts["passages_whole"]),)),
     ]
     if not _changing(build):
         return searched
-    parts = tuple((what, ContentSum.parse(receipt.details[f"{what}_content"])) for what in ("kept", "contaminated"))
-    return [
-        *searched,
-        Check("decontaminated text", (("indexed", ContentSum.parse(indexed.details["content"])),), parts),
-        *(
-            Check(
-                name.replace("_", " "),
-                (("indexed", index[f"{name}_out"]),),
-                (("kept", counts[f"{name}_out"]), ("contaminated", counts[f"{name}_removed"])),
-            )
-            for name in ("documents", "text_bytes")
-        ),
-    ]
+    texts = checks_of_subset("decontaminated text", "indexed", indexed, receipt, "contaminated", "removed")
+    return [*searched, *texts]
 
 
 def _flows(build: Build) -> dict[str, Flow]:

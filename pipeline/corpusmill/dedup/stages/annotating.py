@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig
+    from corpusmill.config.sections import DecontaminationConfig, NearDuplicatesConfig
     from corpusmill.documents.text_shard import TextShard
-    from corpusmill.engine.build import Build
     from corpusmill.engine.work import Input, Inputs
 
 
@@ -70,25 +70,17 @@ Hits = dict[int, list[dict[str, Any]]]
 """{ordinal of a document: its hits, as annotated}."""
 
 
-def annotates_hits(build: Build) -> bool:
-    """Whether documents are annotated with the benchmark items that they hold."""
-    return build.config.decontamination is not None and build.config.decontamination.action == "annotate"
-
-
-def annotates_near(build: Build) -> bool:
-    """Whether documents are annotated with the earlier one that they nearly duplicate."""
-    return build.config.near_duplicates is not None and build.config.near_duplicates.action == "annotate"
+def annotated_key(section: DecontaminationConfig | NearDuplicatesConfig | None) -> str | UnsetType:
+    """Where documents are annotated with what a section of the configuration finds; UNSET if they are not."""
+    return section.annotate_key if section is not None and section.action == "annotate" else UNSET
 
 
 def annotation_keys(config: DatasetConfig) -> list[tuple[str, bool]]:
     """(key, whether it may replace a value) of each annotation that writeback adds."""
-    dedup, decontamination = config.dedup, config.decontamination
+    dedup = config.dedup
     keys = [(dedup.annotate_key, dedup.replace_existing)] if dedup.mode == "annotate" else []
-    if decontamination and decontamination.action == "annotate":
-        keys.append((decontamination.annotate_key, False))
-    if config.near_duplicates and config.near_duplicates.action == "annotate":
-        keys.append((config.near_duplicates.annotate_key, False))
-    return keys if dedup.writeback else []
+    found = map(annotated_key, (config.decontamination, config.near_duplicates))
+    return [*keys, *((key, False) for key in found if key)] if dedup.writeback else []
 
 
 def require_places(config: DatasetConfig, seen: dict[str, Any] | list[str], where: str) -> None:
@@ -127,8 +119,6 @@ def hits_of(inputs: Inputs, settings: Settings, text: TextShard, ranges: NDArray
     """The hits of a shard's documents, with positions in the text without `ranges` if those are removed."""
     if "hits" not in inputs:
         return {}
-    folder = inputs["hits"].folder()
-    documents = _places_left(inputs["text"], np.fromfile(folder / HIT_DOCUMENTS, "<u8").astype(np.int64)).tolist()
     if settings.mode != "remove":
         ranges = ranges[:0]
     removed = np.concatenate([np.zeros(1, np.int64), np.cumsum((ranges[:, 1] - ranges[:, 0]).astype(np.int64))])
@@ -139,15 +129,12 @@ def hits_of(inputs: Inputs, settings: Settings, text: TextShard, ranges: NDArray
         return int(removed[behind]) + cut
 
     hits: Hits = {}
-    with (folder / HITS).open("rb") as rows:
-        for document, row in zip(documents, map(orjson.loads, rows), strict=True):
-            if document < 0:
-                continue
-            start = int(text.offsets[document]) + 1
-            before = removed_before(start)
-            begin, end = (place - removed_before(start + place) + before for place in (row["begin"], row["end"]))
-            about = {name: row[name] for name in ("benchmark", "item", "part")}
-            hits.setdefault(document, []).append({**about, "begin": begin, "end": end, "share": row["share"]})
+    for document, row in _rows_left(inputs, "hits", HITS, HIT_DOCUMENTS):
+        start = int(text.offsets[document]) + 1
+        before = removed_before(start)
+        begin, end = (place - removed_before(start + place) + before for place in (row["begin"], row["end"]))
+        about = {name: row[name] for name in ("benchmark", "item", "part")}
+        hits.setdefault(document, []).append({**about, "begin": begin, "end": end, "share": row["share"]})
     return hits
 
 
@@ -155,17 +142,27 @@ def near_of(inputs: Inputs, settings: Settings) -> Hits:
     """Of a shard's documents that nearly duplicate one, that one."""
     if "near" not in inputs:
         return {}
-    folder = inputs["near"].folder()
-    documents = _places_left(inputs["text"], np.fromfile(folder / LEFT_OUT, "<u8").astype(np.int64)).tolist()
-    with (folder / PAIRS).open("rb") as rows:
-        each = zip(documents, map(orjson.loads, rows), strict=True)
-        return {document: [_about_kept(row, settings)] for document, row in each if document >= 0}
+    rows = _rows_left(inputs, "near", PAIRS, LEFT_OUT)
+    return {document: [_about_kept(row, settings)] for document, row in rows}
 
 
 def _about_kept(row: dict[str, Any], settings: Settings) -> dict[str, Any]:
     of_reference = {"reference": row.get("kept_reference", 0)} if settings.near_references else {}
     kept = {name: row[f"kept_{name}"] for name in ("id", "file", "line")}
     return {**of_reference, **kept, "similarity": row["similarity"]}
+
+
+def _rows_left(inputs: Inputs, name: str, rows: str, documents: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a file of JSON lines of an input, each with its document, by its ordinal in the final text shard.
+
+    Not those of documents that were dropped since. `documents`: the file of their ordinals in the searched shard.
+    """
+    folder = inputs[name].folder()
+    left = _places_left(inputs["text"], np.fromfile(folder / documents, "<u8").astype(np.int64)).tolist()
+    with (folder / rows).open("rb") as lines:
+        for document, row in zip(left, map(orjson.loads, lines), strict=True):
+            if document >= 0:
+                yield document, row
 
 
 def _places_left(final: Input, documents: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -180,21 +177,18 @@ def _places_left(final: Input, documents: NDArray[np.int64]) -> NDArray[np.int64
 
 def hits_column() -> Any:
     """The type of the hits in parquet."""
-    words = [pa.field(name, pa.string()) for name in ("benchmark", "item", "part")]
-    places = [pa.field(name, pa.int64()) for name in ("begin", "end")]
-    return pa.list_(pa.struct([*words, *places, pa.field("share", pa.float64())]))
+    return _column(benchmark="string", item="string", part="string", begin="int64", end="int64", share="float64")
 
 
 def near_column(*, references: bool) -> Any:
     """The type of what is nearly duplicated in parquet."""
-    kinds = {
-        "reference": pa.int64(),
-        "id": pa.string(),
-        "file": pa.string(),
-        "line": pa.int64(),
-        "similarity": pa.float64(),
-    }
-    return pa.list_(pa.struct([pa.field(name, kind) for name, kind in kinds.items()][not references :]))
+    of_reference = {"reference": "int64"} if references else {}
+    return _column(**of_reference, id="string", file="string", line="int64", similarity="float64")
+
+
+def _column(**kinds: str) -> Any:
+    """The type of a list of structs in parquet; `kinds`: of each field."""
+    return pa.list_(pa.struct([pa.field(name, kind) for name, kind in kinds.items()]))
 
 
 def expected_annotations(inputs: Inputs, settings: Settings, text: TextShard) -> ContentSum:
@@ -231,36 +225,36 @@ def _expected_ranges(
 def _expected_hits(inputs: Inputs, settings: Settings, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
     """Each document's hits, by its line in its file; positions are counted byte by byte in the kept text."""
     hits: Hits = {}
-    for document, row in _placed_rows(inputs, settings, text, inputs["hits"].folder() / HITS):
-        stays = _stays(text, document, removed)
-        if not _dropped(settings, stays):
-            places = {name: int(np.count_nonzero(stays[: row[name]])) for name in ("begin", "end")}
-            about = {name: row[name] for name in ("benchmark", "item", "part", "share")}
-            hits.setdefault(document, []).append({**about, **places})
+    for document, row, stays in _placed_rows(inputs, settings, text, removed, inputs["hits"].folder() / HITS):
+        places = {name: int(np.count_nonzero(stays[: row[name]])) for name in ("begin", "end")}
+        about = {name: row[name] for name in ("benchmark", "item", "part", "share")}
+        hits.setdefault(document, []).append({**about, **places})
     return hits
 
 
 def _expected_near(inputs: Inputs, settings: Settings, text: TextShard, removed: NDArray[np.uint64]) -> Hits:
     """What each document nearly duplicates, by its line in its file."""
-    rows = _placed_rows(inputs, settings, text, inputs["near"].folder() / PAIRS)
-    return {
-        document: [_about_kept(row, settings)]
-        for document, row in rows
-        if not _dropped(settings, _stays(text, document, removed))
-    }
+    rows = _placed_rows(inputs, settings, text, removed, inputs["near"].folder() / PAIRS)
+    return {document: [_about_kept(row, settings)] for document, row, _ in rows}
 
 
 def _placed_rows(
-    inputs: Inputs, settings: Settings, text: TextShard, path: Path
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file of JSON lines, each with the document that it names; not those that were dropped before."""
+    inputs: Inputs, settings: Settings, text: TextShard, removed: NDArray[np.uint64], path: Path
+) -> Iterator[tuple[int, dict[str, Any], NDArray[np.bool_]]]:
+    """The rows of a file of JSON lines, each with the document that it names, and which bytes of its text are kept.
+
+    Not those of documents that were dropped before, or are because nothing of them is kept.
+    """
     place = places_in(inputs.source.files, text, settings.lines_before)
     documents = {place(ordinal): ordinal for ordinal in range(text.documents)}
     with path.open("rb") as rows:
         for row in map(orjson.loads, rows):
             document = documents.get((row["file"], row["line"] - 1))
-            if document is not None:
-                yield document, row
+            if document is None:
+                continue
+            stays = _stays(text, document, removed)
+            if stays.any() or not settings.drop_empty:
+                yield document, row, stays
 
 
 def _stays(text: TextShard, document: int, removed: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -271,7 +265,3 @@ def _stays(text: TextShard, document: int, removed: NDArray[np.uint64]) -> NDArr
     for start, end in removed[low:high].tolist():
         stays[start - origin : end - origin] = False
     return stays
-
-
-def _dropped(settings: Settings, stays: NDArray[np.bool_]) -> bool:
-    return bool(settings.drop_empty) and not stays.any()

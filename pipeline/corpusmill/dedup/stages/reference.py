@@ -21,6 +21,7 @@ from corpusmill.engine.work import Inputs, Resources, Sources, Work
 from corpusmill.errors import PermanentError
 from corpusmill.kernels import advance
 from corpusmill.lazy import lazily
+from corpusmill.sources import parts
 from corpusmill.sources.copies import count_traffic, streamed_copy
 from corpusmill.sources.parts import FilePlace, lines_by_source
 from corpusmill.sources.stages import index
@@ -32,8 +33,9 @@ with lazily:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from corpusmill.documents.text_shard import TextShard
     from corpusmill.engine.build import Build
     from corpusmill.engine.plan import Reference, SourceFile
     from corpusmill.sources.copies import SourceCopy
@@ -113,6 +115,20 @@ def file_of_reference(build: Build, unit: str, source: str) -> FilePlace:
             lines = lines_by_source(build, "reference", other)
             before += sum(lines[name] for name in earlier)
     return part.of, before
+
+
+def lines_before(build: Build, shard: str) -> dict[str, int]:
+    """Name of each part in one of all shards -> the lines that its file has before it."""
+    if not is_reference(shard):
+        return parts.lines_before(build, shard)
+    names = [file.name for file in of_unit(build, shard)[2] if file.part]
+    return {name: file_of_reference(build, shard, name)[1] for name in names}
+
+
+def places_of(build: Build, shard: str, text: TextShard) -> Callable[[int], FilePlace]:
+    """A function from an ordinal of a text shard of one of all shards, of any stage, to its document's place."""
+    files = of_unit(build, shard)[2] if is_reference(shard) else build.plan.shards[int(shard)]
+    return parts.places_in(files, text, lines_before(build, shard))
 
 
 def source_of(source: SourceConfig, reference: ReferenceConfig) -> SourceConfig:

@@ -12,8 +12,8 @@ from msgspec import UNSET
 
 from corpusmill.dedup.stages.annotating import (
     Settings,
-    annotates_hits,
-    annotates_near,
+    annotated_key,
+    annotation_keys,
     expected_annotations,
     hits_column,
     hits_of,
@@ -57,16 +57,16 @@ def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
         "downloaded": [("download", shard)],
         "text": [(final_stage(build, shard), shard)],
         "cuts": [(cuts_stage(build), shard)],
-        "hits": [("decontaminate", shard)] if annotates_hits(build) else [],
-        "near": [("near_duplicates", shard)] if annotates_near(build) else [],
+        "hits": [("decontaminate", shard)] if annotated_key(build.config.decontamination) else [],
+        "near": [("near_duplicates", shard)] if annotated_key(build.config.near_duplicates) else [],
     }
 
 
 def _identity(build: Build, shard: str) -> Settings:
-    dedup, wanted = build.config.dedup, build.config.decontamination
+    dedup = build.config.dedup
     assert dedup.mode != "none"
-    annotating, with_hits, with_near = dedup.mode == "annotate", annotates_hits(build), annotates_near(build)
-    near = build.config.near_duplicates
+    annotating = dedup.mode == "annotate"
+    hits_key, near_key = map(annotated_key, (build.config.decontamination, build.config.near_duplicates))
     libraries = libraries_of(file.name for file in build.plan.shards[int(shard)])
     return Settings(
         mode=dedup.mode,
@@ -75,10 +75,10 @@ def _identity(build: Build, shard: str) -> Settings:
         annotate_key=dedup.annotate_key if annotating else UNSET,
         replace_existing=dedup.replace_existing if annotating else UNSET,
         drop_empty=UNSET if annotating else dedup.drop_empty,
-        hits_key=wanted.annotate_key if wanted and with_hits else UNSET,
-        near_key=near.annotate_key if near and with_near else UNSET,
-        near_references=bool(build.units("reference_sign")) or UNSET if with_near else UNSET,
-        lines_before=lines_before(build, shard) or UNSET if with_hits or with_near else UNSET,
+        hits_key=hits_key,
+        near_key=near_key,
+        near_references=bool(build.units("reference_sign")) or UNSET if near_key else UNSET,
+        lines_before=lines_before(build, shard) or UNSET if hits_key or near_key else UNSET,
         against=True if annotating and build.plan.references else UNSET,
     )
 
@@ -165,7 +165,7 @@ def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
             (("read again", ContentSum.parse(receipt.details["text_content"])),),
         ),
         *([same] if dedup.mode == "remove" else []),
-        *([_noted(receipt)] if dedup.mode == "annotate" or annotates_hits(build) or annotates_near(build) else []),
+        *([_noted(receipt)] if annotation_keys(build.config) else []),
         Check("documents", (("indexed", index["documents_out"]),), (("written", counts["documents_out"]), *dropped)),
         Check(
             "text bytes",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.config import absolute_here
-from corpusmill.dedup.stages.reference import file_of_reference, of_unit, text_step, units_of
+from corpusmill.dedup.stages.reference import of_unit, text_step, units_of
 from corpusmill.dedup.stages.union import CUT_RANGES, REMOVE_RANGES, cuts_stage, repeats_of
 from corpusmill.engine.work import Input
 from corpusmill.errors import CorruptDataError, PermanentError
@@ -27,7 +27,7 @@ from corpusmill.kernels.mapping import mapped
 from corpusmill.lazy import lazily
 from corpusmill.shuffle.stages import budget
 from corpusmill.shuffle.stages.scatter import packing_of
-from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_in, places_of
+from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_of
 from corpusmill.sources.stages.index import final_stage
 from corpusmill.tokens.records import ContextPlan, Packing, plan_contexts
 from corpusmill.tokens.token_shard import open_token_shard
@@ -205,6 +205,10 @@ class EarlierShard(ABC):
     def document(self, ordinal: int) -> SourceDocument:
         """Where a document comes from."""
 
+    @cached_property
+    def _place(self) -> Callable[[int], FilePlace]:
+        return places_of(self.build, self.name, self.text)
+
     def text_span(self, ordinal: int) -> Span:
         """The span of a document's text in the text shard's `tokenized`."""
         start, end = self.text.bounds(ordinal, 1).tolist()
@@ -225,12 +229,6 @@ class ReferenceShard(EarlierShard):
         _, reference, _ = of_unit(self.build, self.name)
         return reference.path, units_of(reference).index(self.name)
 
-    @cached_property
-    def _place(self) -> Callable[[int], FilePlace]:
-        _, _, files = of_unit(self.build, self.name)
-        parts = [file.name for file in files if file.part]
-        return places_in(files, self.text, {name: file_of_reference(self.build, self.name, name)[1] for name in parts})
-
 
 class DeduplicatedShard(EarlierShard):
     """A shard of the dataset with the documents and texts that deduplication read."""
@@ -243,10 +241,6 @@ class DeduplicatedShard(EarlierShard):
         """Where a document comes from."""
         source, line = self._place(ordinal)
         return SourceDocument(source, line + 1, self.ids[ordinal], self.number, ordinal)
-
-    @cached_property
-    def _place(self) -> Callable[[int], FilePlace]:
-        return places_of(self.build, self.name, self.text)
 
     def duplicates(self, ordinal: int) -> list[Span]:
         """A document's duplicate ranges, cut at whole characters, as spans of its text."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
+from corpusmill.dedup.stages.context import sections_in
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Shown, Stage, StepName, whole
 from corpusmill.engine.work import Identity, Inputs, Resources, Work
 from corpusmill.lazy import lazily
-from corpusmill.near_duplicates.stages.rounds import MATCHES, UNIT, rows_signed, sections_in, wanted
+from corpusmill.near_duplicates.stages.rounds import MATCHES, UNIT, rows_signed, wanted
 
 with lazily:
     import numpy as np
@@ -57,33 +58,30 @@ def _run_decide(inputs: Inputs, settings: DecideSettings, folder: Path, _resourc
     signed = [step.receipt for step in inputs.every("signed")]
     documents = [receipt.counts["documents"] for receipt in signed]
     first = settings.references or 0
-    compared = (sections_in(step).whole(MATCHES, similarity.MATCH) for step in inputs.every("compared"))
-    decided, copies = deciding.decide(chain([np.empty(0, similarity.MATCH)] * first, compared), documents)
-    deciding.write_decided(folder, decided, copies, documents)
+    compared = (sections_in(step.blocks).whole(MATCHES, similarity.MATCH) for step in inputs.every("compared"))
+    rows, copies = deciding.decide(chain([np.empty(0, similarity.MATCH)] * first, compared), documents)
+    deciding.write_decided(folder, rows, copies, documents)
+    of_files = [receipt.details["file_documents"] for receipt in signed[first:]]
+    begins = [groups.numbered(shard, np.cumsum([0, *sizes])[:-1]) for shard, sizes in enumerate(of_files, first)]
+    rows_of_files = np.split(rows, np.searchsorted(rows["document"], np.concatenate(begins))[1:])
     there: Counter[int] = Counter()
     rows_of: dict[int, list[NDArray[Any]]] = defaultdict(list)
-    own_shards = zip(signed[first:], settings.paths, decided[first:], strict=True)
-    for shard, (receipt, entries, rows) in enumerate(own_shards, first):
-        of_files = receipt.details["file_documents"]
-        cuts = np.searchsorted(rows["document"], np.cumsum(of_files))
-        rows["document"] = groups.numbered(shard, rows["document"])
-        for entry, documents_of_file, own in zip(entries, of_files, np.split(rows, cuts[:-1]), strict=True):
-            there[entry] += documents_of_file
-            rows_of[entry].append(own)
+    for entry, size, own in zip(chain(*settings.paths), chain(*of_files), rows_of_files, strict=True):
+        there[entry] += size
+        rows_of[entry].append(own)
     left_out = {entry: sum(map(len, rows_of[entry])) for entry in sorted(there)}
     worst = max(left_out, key=lambda entry: left_out[entry] / max(there[entry], 1))
     least = np.sort(np.concatenate(rows_of[worst]), order=["similarity", "document"])[:EXAMPLES]
-    similarities = np.concatenate([np.empty(0), *(rows["similarity"] for rows in decided)])
     groups_of = copies[(copies > 0) & (copies != deciding.LEFT_OUT)]
     in_references = sum(documents[:first])
     counts = {
         "documents": sum(documents) - in_references,
-        "documents_left_out": len(similarities),
+        "documents_left_out": len(rows),
         "documents_kept": int((copies != deciding.LEFT_OUT).sum()) - in_references,
         "groups": len(groups_of),
         "bytes_read": 24 * inputs.total("compared", "matches"),
     }
-    percents = Counter(np.floor(100 * similarities + 1e-9).astype(np.int64).tolist())
+    percents = Counter(np.floor(100 * rows["similarity"] + 1e-9).astype(np.int64).tolist())
     details = {
         "sources": {str(entry): [there[entry], left_out[entry]] for entry in left_out},
         "examples": least.tolist(),

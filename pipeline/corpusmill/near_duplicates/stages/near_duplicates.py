@@ -19,42 +19,39 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.annotating import LEFT_OUT, PAIRS
+from corpusmill.dedup.stages.context import sections_in
 from corpusmill.dedup.stages.partitions import text_opened
-from corpusmill.dedup.stages.reference import is_reference, of_unit
+from corpusmill.dedup.stages.reference import is_reference, of_unit, places_of
 from corpusmill.dedup.stages.union import code_span
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
 from corpusmill.engine.work import Inputs, Resources, Work
 from corpusmill.errors import PermanentError
 from corpusmill.kernels import advance
-from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.near_duplicates.stages.rounds import (
     ABOUT,
     ABOUT_ENDS,
     UNIT,
     compared_shards,
-    files_of,
     place_among,
-    sections_in,
     settings_of,
     text_step,
     wanted,
 )
 from corpusmill.report.facts import Flow
 from corpusmill.sources.parts import PlacedSettings, lines_before, places_in, shard_sources
-from corpusmill.sources.stages.index import compared_stage, flows_of_subset, recount_subset, require_few_rejected
+from corpusmill.sources.stages.index import compared_stage, require_few_rejected
+from corpusmill.sources.stages.subset import account_of_subset, checks_of_subset, flows_of_subset, recount_subset
 
 with lazily:
     import numpy as np
     import orjson
 
     from corpusmill.documents import text_shard, text_shard_subset
-    from corpusmill.engine import sections
-    from corpusmill.kernels import content_kernels, mapping, slices
+    from corpusmill.kernels import mapping, slices
     from corpusmill.near_duplicates import decide as deciding
     from corpusmill.near_duplicates import groups, similarity
-    from corpusmill.report import histograms
 
 
 if TYPE_CHECKING:
@@ -104,7 +101,8 @@ def _inputs(build: Build, shard: str) -> dict[str, list[StepName]]:
 
 def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources) -> Outcome:
     text = text_shard.open_text_shard(inputs["text"].folder())
-    matches, copies = deciding.read_left_out(sections_in(inputs["decided"]), settings.shard)
+    decided = sections_in(inputs["decided"].blocks)
+    matches, copies = deciding.read_left_out(decided, settings.shard)
     left_out = matches["document"].astype(np.int64)
     kept = _about_kept(inputs, matches["earlier"])
     ids, place = text.document_ids(), places_in(inputs.source.files, text, settings.lines_before)
@@ -119,18 +117,13 @@ def _run(inputs: Inputs, settings: Settings, folder: Path, _resources: Resources
     counts: dict[str, int] = {}
     details: dict[str, Any] = {}
     if settings.removes:
-        added = (STANDS_FOR, _stand_for(inputs, settings.shard)) if settings.stands_for else None
-        counts, details = _write_without(text, inputs.unit, left_out, folder, added)
+        stand_for = decided.read(deciding.COPIES, settings.shard, "<u4") + np.uint32(1)
+        _write_without(text, left_out, folder, (STANDS_FOR, stand_for) if settings.stands_for else None)
+        counts, details = account_of_subset(text, inputs.unit, folder, left_out, {"left_out": left_out})
     sizes = np.diff(text.bounds(0, text.documents))[left_out] - np.uint64(1)
     counts |= {"documents_in": text.documents, "documents_left_out": len(left_out), "bytes_read": len(text.text)}
     counts |= {"text_bytes_left_out": int(sizes.sum())}
     return Outcome(counts=counts, details=details)
-
-
-def _stand_for(inputs: Inputs, shard: int) -> NDArray[np.uint32]:
-    """How many documents each kept document of a shard stands for."""
-    copies: NDArray[np.uint32] = sections_in(inputs["decided"]).read(deciding.COPIES, shard, "<u4") + np.uint32(1)
-    return copies
 
 
 def is_pairs(file: BinaryIO) -> bool:
@@ -144,18 +137,18 @@ def is_pairs(file: BinaryIO) -> bool:
 
 def _about_kept(inputs: Inputs, kept: NDArray[np.uint64]) -> list[dict[str, Any]]:
     """The id, file and line of each of these documents of any shard, and its reference if it is of one."""
-    about: list[dict[str, Any]] = [{}] * len(kept)
-    shards, answers = groups.shards_of(kept), inputs.every("answers")
-    for shard in np.unique(shards).tolist():
-        files, mine = sections_in(answers[shard]), np.flatnonzero(shards == shard)
-        documents, of_each = np.unique(groups.documents_of(kept[mine]), return_inverse=True)
-        at = np.searchsorted(files.whole(similarity.LEADERS), documents.astype(np.uint64))
+    about: list[dict[str, Any]] = []
+    numbers, of_each = np.unique(kept, return_inverse=True)
+    answers = inputs.every("answers")
+    for answer, own in zip(answers, groups.split_by_shard(numbers, numbers, len(answers)), strict=True):
+        if not len(own):
+            continue
+        files = sections_in(answer.blocks)
+        at = np.searchsorted(files.whole(similarity.LEADERS), own & np.uint64(0xFFFFFFFF))
         ends = np.concatenate([np.zeros(1, np.uint64), files.whole(ABOUT_ENDS)])
         with files.require(ABOUT, int(ends[at[0]]), int(ends[at[-1] + 1])), (files.folder / ABOUT).open("rb") as lines:
-            read = [_line_at(lines, int(ends[place])) for place in at.tolist()]
-        for pair, document in zip(mine.tolist(), of_each.tolist(), strict=True):
-            about[pair] = read[document]
-    return about
+            about += [_line_at(lines, int(ends[place])) for place in at.tolist()]
+    return [about[place] for place in of_each.tolist()]
 
 
 def _line_at(lines: Any, place: int) -> dict[str, Any]:
@@ -164,11 +157,9 @@ def _line_at(lines: Any, place: int) -> dict[str, Any]:
 
 
 def _write_without(
-    text: TextShard, shard: str, left_out: NDArray[np.int64], folder: Path, added: tuple[str, NDArray[Any]] | None
-) -> tuple[dict[str, int], dict[str, Any]]:
-    """Write the text without some documents (`added`: see SubsetWriter); returns counts, and content sums before and
-    after, weighted by the documents' places in the shard before.
-    """
+    text: TextShard, left_out: NDArray[np.int64], folder: Path, added: tuple[str, NDArray[Any]] | None
+) -> None:
+    """Write the text without some documents (`added`: see SubsetWriter)."""
     advance.begin(len(text.text))
     bounds = text.bounds(0, text.documents)
     with text_shard_subset.SubsetWriter(folder, text, added) as subset:
@@ -177,44 +168,15 @@ def _write_without(
             subset.append(first, last, dict.fromkeys(own, NEAR_DUPLICATE), {})
             mapping.release_pages(text.text)
             advance.note(int(bounds[last] - bounds[first]))
-    kept = text_shard.open_text_shard(folder)
-    stays, kept_bounds = np.delete(np.arange(text.documents), left_out), kept.bounds(0, kept.documents)
-    counts = {
-        "documents_out": kept.documents,
-        "text_bytes_out": kept.text_bytes,
-    }
-    details = {
-        "content": str(content_kernels.texts_sum(kept.text, kept_bounds, 1, int(shard), 0)),
-        "kept_content": str(text_shard_subset.content_at(kept, np.arange(kept.documents), stays, int(shard))),
-        "left_out_content": str(text_shard_subset.content_at(text, left_out, left_out, int(shard))),
-        "document_bytes": histograms.power_histogram(np.diff(kept_bounds).astype(np.int64) - 1).model_dump(),
-    }
-    return counts, details
 
 
 def _checks(build: Build, shard: str, receipt: Receipt) -> list[Check]:
-    before, counts = build.receipt(compared_stage(build, shard), shard), receipt.counts
-    compared = Check(
-        "compared", (("to compare", before.counts["documents_out"]),), (("documents", counts["documents_in"]),)
-    )
+    before = build.receipt(compared_stage(build, shard), shard)
+    to_compare = (("to compare", before.counts["documents_out"]),)
+    compared = Check("compared", to_compare, (("documents", receipt.counts["documents_in"]),))
     if not _removes(build):
         return [compared]
-    parts = tuple(
-        (label, ContentSum.parse(receipt.details[f"{name}_content"]))
-        for label, name in (("kept", "kept"), ("left out", "left_out"))
-    )
-    return [
-        compared,
-        Check("compared text", (("before", ContentSum.parse(before.details["content"])),), parts),
-        *(
-            Check(
-                name.replace("_", " "),
-                (("before", before.counts[f"{name}_out"]),),
-                (("kept", counts[f"{name}_out"]), ("left out", counts[f"{name}_left_out"])),
-            )
-            for name in ("documents", "text_bytes")
-        ),
-    ]
+    return [compared, *checks_of_subset("compared text", "before", before, receipt, "left_out", "left_out")]
 
 
 def decided_check(build: Build) -> Check:
@@ -243,8 +205,7 @@ def shares_of(build: Build) -> list[tuple[str, int, int]]:
 def copies_of_references(build: Build) -> list[tuple[str, int]]:
     """(path of a reference, how many documents are near-duplicates of its own) of each that was compared with."""
     counts: Counter[str] = Counter()
-    blocks = build.blocks("decide", UNIT)
-    decided = sections.Sections(blocks.folder, blocks.open)
+    decided = sections_in(build.blocks("decide", UNIT))
     for shard, unit in enumerate(build.units("reference_sign")):
         counts[of_unit(build, unit)[0].path] += int(decided.read(deciding.COPIES, shard, "<u4").sum())
     return [*counts.items()]
@@ -299,8 +260,7 @@ def documents_at(build: Build, numbers: set[int]) -> dict[int, PlacedDocument]:
     for shard, own in of_shards.items():
         reference = f"{of_unit(build, shard)[1].path}: " if is_reference(shard) else ""
         with text_opened(build, text_step(build, shard)) as (text, need):
-            files, before = files_of(build, shard)
-            place, ids = places_in(files, text, before), text.document_ids()
+            place, ids = places_of(build, shard, text), text.document_ids()
             for number in own:
                 ordinal = number & 0xFFFFFFFF
                 need(*text.bounds(ordinal, 1).tolist())

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unicodedata import unidata_version
 
 from msgspec import UNSET, UnsetType
 
 from corpusmill.dedup.stages.anchor import require_readable
-from corpusmill.dedup.stages.reference import (
-    file_of_reference,
-    is_reference,
-    number_of,
-    of_unit,
-    place_of,
-    sources_of,
-)
+from corpusmill.dedup.stages.context import sections_in
+from corpusmill.dedup.stages.reference import is_reference, lines_before, number_of, place_of, sources_of
 from corpusmill.engine.ledger import Check, Outcome, Receipt
 from corpusmill.engine.stage import Recount, Schedule, Shown, Stage, StepName, whole
-from corpusmill.engine.work import Identity, Input, Inputs, Resources, Work
+from corpusmill.engine.work import Identity, Inputs, Resources, Work
 from corpusmill.lazy import lazily
-from corpusmill.sources.parts import PlacedSettings, lines_before, places_in, shard_sources
+from corpusmill.sources.parts import PlacedSettings, places_in, shard_sources
 from corpusmill.sources.stages.index import compared_stage, require_few_rejected
 
 with lazily:
@@ -30,23 +24,22 @@ with lazily:
     import orjson
 
     from corpusmill.documents import text_shard
-    from corpusmill.engine import recounting, sections
+    from corpusmill.engine import recounting
     from corpusmill.near_duplicates import groups, signatures, similarity
 
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     import numpy as np
+    from numpy.typing import NDArray
 
     from corpusmill.config import DatasetConfig
     from corpusmill.config.sections import NearDuplicatesConfig
     from corpusmill.engine.build import Build
-    from corpusmill.engine.plan import SourceFile
-    from corpusmill.engine.sections import Sections
 
 UNIT = "dataset"
-DIGESTS, MATCHES = "digests", "matches"
+MATCHES = "matches"
 ABOUT, ABOUT_ENDS = "leaders.jsonl", "leader_ends"
 BYTES_PER_ROW = 80  # of a partition in memory: the rows, their documents, and the order of both
 LEAST_PARTITIONS, MOST_PARTITIONS = 4, 4096
@@ -76,20 +69,6 @@ def place_among(build: Build, shard: str) -> int:
 def text_step(build: Build, shard: str) -> StepName:
     """The step whose text is compared."""
     return ("reference" if is_reference(shard) else compared_stage(build, shard)), shard
-
-
-def files_of(build: Build, shard: str) -> tuple[Sequence[SourceFile], dict[str, int]]:
-    """(the files of a shard that is compared, the lines before each part of one: see lines_before)."""
-    if not is_reference(shard):
-        return build.plan.shards[int(shard)], lines_before(build, shard)
-    files = of_unit(build, shard)[2]
-    return files, {file.name: file_of_reference(build, shard, file.name)[1] for file in files if file.part}
-
-
-def sections_in(step: Input) -> Sections:
-    """A finished step's files, checked as they are read."""
-    blocks = step.blocks
-    return sections.Sections(blocks.folder, blocks.open)
 
 
 class RunSettings(Identity, frozen=True, kw_only=True):
@@ -125,16 +104,15 @@ def _run_sign(inputs: Inputs, settings: SignSettings, folder: Path, _resources: 
     signer, bands = signatures.Signer(settings.words), signatures.Bands(settings.bands, settings.rows)
     of_files = [source.documents for source in text.sources]
     salts = signatures.salts_of(np.repeat(settings.sources, of_files)) if settings.sources else None
-    runs = 0
-    with groups.KeyWriter(folder) as writer, (folder / DIGESTS).open("wb") as digests:
+    counts = {"documents": text.documents, "rows": 0, "runs": 0, "bytes_read": len(text.text)}
+
+    def signed() -> Iterator[NDArray[np.uint64]]:
         for first, last, starts, ends in signatures.batches(text):
-            keys, found = signer.keys(text.text, starts, ends, bands)
-            if salts is not None:
-                keys ^= salts[first:last, None]
-            writer.append(keys)
-            digests.write(keys[:, -1].astype("<u8").data)
-            runs += found
-    counts = {"documents": text.documents, "rows": writer.rows, "runs": runs, "bytes_read": len(text.text)}
+            keys, runs = signer.keys(text.text, starts, ends, bands)
+            counts["runs"] += runs
+            yield keys if salts is None else keys ^ salts[first:last, None]
+
+    counts["rows"] = groups.write_keys(folder, signed())
     return Outcome(counts=counts, details={"file_documents": of_files})
 
 
@@ -146,7 +124,7 @@ def _checks_sign(build: Build, shard: str, receipt: Receipt) -> list[Check]:
 
 
 def _recount_sign(_build: Build, _unit: str, folder: Path) -> Recount:
-    documents = (folder / DIGESTS).stat().st_size // 8
+    documents = (folder / groups.DIGESTS).stat().st_size // 8
     return Recount({"documents": documents, "rows": recounting.section_rows(folder, groups.KEYS, 16)})
 
 
@@ -214,7 +192,7 @@ def _inputs_propose(build: Build, _unit: str) -> dict[str, list[StepName]]:
 
 def _run_propose(inputs: Inputs, settings: ProposeSettings, folder: Path, resources: Resources) -> Outcome:
     most_rows = resources.dedup_memory // BYTES_PER_ROW
-    shards = [sections_in(step) for step in inputs.every("keys")]
+    shards = [sections_in(step.blocks) for step in inputs.every("keys")]
     counts = groups.propose(
         shards, settings.partition, settings.partitions, folder, settings.references or 0, most_rows
     )
@@ -250,7 +228,7 @@ def _identity_sets(build: Build, shard: str) -> SetsSettings:
         words=settings_of(build).words,
         unicode=unidata_version,
         shard=place_among(build, shard),
-        lines_before=files_of(build, shard)[1] or UNSET,
+        lines_before=lines_before(build, shard) or UNSET,
         reference=number_of(build, shard) if is_reference(shard) else UNSET,
     )
 
@@ -262,9 +240,9 @@ def _inputs_sets(build: Build, shard: str) -> dict[str, list[StepName]]:
 
 def _run_sets(inputs: Inputs, settings: SetsSettings, folder: Path, _resources: Resources) -> Outcome:
     text = text_shard.open_text_shard(inputs["text"].folder())
-    asked = [sections_in(step).read(groups.LEADERS_FILE, settings.shard) for step in inputs.every("asked")]
+    asked = [sections_in(step.blocks).read(groups.LEADERS_FILE, settings.shard) for step in inputs.every("asked")]
     leaders = np.unique(np.concatenate(asked)).astype(np.int64)
-    digests = sections_in(inputs["signed"]).whole(DIGESTS)
+    digests = sections_in(inputs["signed"].blocks).whole(groups.DIGESTS)
     hashes = similarity.write_sets(text, leaders, digests, settings.words, folder)
     ids, place = text.document_ids(), places_in(inputs.source.files, text, settings.lines_before)
     of_reference = {"reference": settings.reference} if settings.reference else {}
@@ -329,8 +307,8 @@ def _inputs_compare(build: Build, shard: str) -> dict[str, list[StepName]]:
 
 def _run_compare(inputs: Inputs, settings: CompareSettings, folder: Path, _resources: Resources) -> Outcome:
     text = text_shard.open_text_shard(inputs["text"].folder())
-    proposed, answers = ([sections_in(step) for step in inputs.every(name)] for name in ("pairs", "answers"))
-    digests = sections_in(inputs["signed"]).whole(DIGESTS)
+    proposed, answers = ([sections_in(step.blocks) for step in inputs.every(name)] for name in ("pairs", "answers"))
+    digests = sections_in(inputs["signed"].blocks).whole(groups.DIGESTS)
     matches, counts = similarity.compare(
         text, proposed, settings.shard, digests, answers, settings.words, settings.similarity
     )
@@ -350,8 +328,3 @@ COMPARE = Stage(
     reclaimed=("*",),
     read_until="decide",
 )
-
-
-def recall_of(settings: dict[str, Any], least: float) -> float:
-    """The expected share of pairs at the threshold that a signed shard's keys propose."""
-    return signatures.Bands(settings["bands"], settings["rows"]).recall(least)

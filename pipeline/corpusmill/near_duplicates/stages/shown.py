@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from corpusmill.dedup.stages.context import sections_in
 from corpusmill.lazy import lazily
 from corpusmill.near_duplicates.stages.near_duplicates import documents_at, shares_of
-from corpusmill.near_duplicates.stages.rounds import UNIT, place_among, recall_of, settings_of
+from corpusmill.near_duplicates.stages.rounds import UNIT, place_among, settings_of
 from corpusmill.sources.stages.index import compared_stage, text_total
 
 with lazily:
     import numpy as np
 
-    from corpusmill.engine import sections as engine_sections
-    from corpusmill.near_duplicates import decide, examples, groups, similarity
+    from corpusmill.near_duplicates import decide, examples, groups, signatures, similarity
     from corpusmill.report import content
 
 if TYPE_CHECKING:
@@ -26,13 +26,12 @@ def near_duplicates(build: Build) -> NearDuplicateSummary | None:
     if build.config.near_duplicates is None:
         return None
     near, decided = settings_of(build), build.receipt("decide", UNIT)
-    signed = build.receipt("sign", build.units("sign")[0]).settings
     return content.NearDuplicateSummary(
         action=near.action,
         similarity=near.similarity,
         words=near.words,
         within=near.within,
-        recall=recall_of(signed, near.similarity),
+        recall=signatures.bands_for(near.similarity).recall(near.similarity),
         documents=decided.counts["documents"],
         left_out=decided.counts["documents_left_out"],
         text_bytes=text_total(build, "text_bytes_out", compared_stage),
@@ -48,8 +47,7 @@ def near_duplicates(build: Build) -> NearDuplicateSummary | None:
 
 def _pairs(build: Build, least: float) -> tuple[NearDuplicatePair, ...]:
     """Some of the pairs, with a part of both texts."""
-    blocks = build.blocks("decide", UNIT)
-    sections = engine_sections.Sections(blocks.folder, blocks.open)
+    sections = sections_in(build.blocks("decide", UNIT))
     found = [np.empty(0, similarity.MATCH)]
     for unit in build.units("near_duplicates"):
         shard = place_among(build, unit)

@@ -209,23 +209,6 @@ def read_texts(
         yield batch
 
 
-def recount_subset(unit: str, folder: Path, counts: dict[str, int]) -> Recount:
-    """`counts`, and what the text shard of a step that left out documents holds."""
-    text = text_shard.open_text_shard(folder)
-    content = content_kernels.texts_sum(text.text, text.bounds(0, text.documents), 1, int(unit), 0)
-    counts = {"documents_out": text.documents, "text_bytes_out": text.text_bytes, **counts}
-    return Recount(counts, {"content": str(content)})
-
-
-def flows_of_subset(build: Build, stage: str, before: Callable[[Build, str], str], reason: str) -> dict[str, Flow]:
-    """The flows of a stage that leaves out documents of the text of the stage `before`, for one reason."""
-    flows = {}
-    for name in ("documents", "text_bytes"):
-        into, out = text_total(build, f"{name}_out", before), build.total(stage, f"{name}_out")
-        flows[name] = Flow(into=into, out=out, lost={reason: into - out} if into > out else {})
-    return flows
-
-
 def recount_texts(text: TextShard) -> dict[str, int]:
     """The counts that a text shard's own files give."""
     rejected: Counter[str] = Counter()

@@ -21,16 +21,15 @@ from corpusmill.kernels.content import ContentSum
 from corpusmill.lazy import lazily
 from corpusmill.report.content import DecisionsFound, DroppedExample, FilterSummary, StepFound
 from corpusmill.sources.parts import PlacedSettings
-from corpusmill.sources.stages.index import recount_subset
+from corpusmill.sources.stages.subset import account_of_subset, recount_subset
 from corpusmill.steps.stages.decisions import first_unmatched
 
 with lazily:
     import numpy as np
     import orjson
 
-    from corpusmill.documents import text_shard, text_shard_subset
-    from corpusmill.kernels import content_kernels, mapping, slices
-    from corpusmill.report import histograms
+    from corpusmill.documents import text_shard_subset
+    from corpusmill.kernels import mapping, slices
     from corpusmill.steps import answers
     from corpusmill.steps import chain as steps_chain
 
@@ -203,14 +202,10 @@ class AppliedSteps:
     def account(self, shard: str, folder: Path) -> tuple[dict[str, int], dict[str, Any]]:
         """Counts and details of the step; kept texts are read again, each weighted by its place in the shard before."""
 
-        text, kept = self._text, text_shard.open_text_shard(folder)
-        bounds = kept.bounds(0, kept.documents)
         gone, rewritten = (np.array(ordinals, np.int64) for ordinals in (self.dropped, self.rewritten))
-        stays = np.delete(np.arange(text.documents), gone)
-        same = np.isin(stays, rewritten, assume_unique=True, invert=True)
-        counts = {
-            "documents_out": kept.documents,
-            "text_bytes_out": kept.text_bytes,
+        parts = {"dropped": gone, "rewritten": rewritten}
+        counts, details = account_of_subset(self._text, shard, folder, gone, parts)
+        counts |= {
             "documents_rewritten": len(rewritten),
             "text_bytes_added": self._added_bytes,
             "text_bytes_cut": self._cut_bytes,
@@ -218,13 +213,6 @@ class AppliedSteps:
             **{f"{GONE}{reason}": count for reason, count in sorted(self._reasons.items())},
             **{f"{GONE_BYTES}{reason}": count for reason, count in sorted(self._reason_bytes.items())},
             **{f"failed_{step}": count for step, count in sorted(self._failed.items()) if count},
-        }
-        details = {
-            "content": str(content_kernels.texts_sum(kept.text, bounds, 1, int(shard), 0)),
-            "kept_content": str(text_shard_subset.content_at(kept, np.flatnonzero(same), stays[same], int(shard))),
-            "dropped_content": str(text_shard_subset.content_at(text, gone, gone, int(shard))),
-            "rewritten_content": str(text_shard_subset.content_at(text, rewritten, rewritten, int(shard))),
-            "document_bytes": histograms.power_histogram(np.diff(bounds).astype(np.int64) - 1).model_dump(),
         }
         return counts, details
 
