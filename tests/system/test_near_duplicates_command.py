@@ -158,3 +158,23 @@ def test_output_that_cannot_be_written_is_refused_before_the_run(
     with raises("destination.not_writable"):
         CliRunner().invoke(app, words, catch_exceptions=False)
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("pairs", ["", ".", "/"])
+def test_pairs_without_a_name_are_refused(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (_, _, sources), _ = parts_of(tmp_path, 5)
+    monkeypatch.chdir(tmp_path)
+    refused("destination.not_writable", sources, pairs=pairs)
+
+
+def test_pairs_below_the_home_folder_are_written_where_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (_, _, sources), _ = parts_of(tmp_path, 5)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(sources)
+    told = command(".", "--work-folder", tmp_path / "work", pairs="~/pairs.jsonl")
+    assert told.exit_code == 0
+    assert (tmp_path / "home" / "pairs.jsonl").stat().st_size
+    assert [path.name for path in sources.iterdir()] == ["c.jsonl"]
+    refused("source.contains_output", ".", "--work-folder", tmp_path / "work", pairs="pairs.jsonl")

@@ -78,9 +78,9 @@ def _documents(folder: str, reference: ReferenceConfig) -> tuple[list[StoredFile
         raise SourceError(
             "reference.no_documents: a finished dataset has no documents to compare with",
             where=f"dedup.against: {reference.path}",
-            expected=f"{DOCUMENTS}/ in {folder}: a build with dedup.writeback: true",
+            expected=f"{DOCUMENTS}/ in {folder}: a build with dedup.mode remove or annotate, and dedup.writeback: true",
             got=", ".join(sorted({name.partition("/")[0] for name in listed if "/" in name})) or "no files",
-            next_step="build it with dedup.writeback: true, or name its sources",
+            next_step="build it with dedup.mode remove or annotate, and dedup.writeback: true; or name its sources",
         )
     below = open_store(f"{folder}/{DOCUMENTS}", endpoint_url=reference.endpoint).iter_files()
     files = {f"{DOCUMENTS}/{file.name}": file for file in below}

@@ -113,6 +113,8 @@ def near_duplicates(
     quiet: options.Quiet = False,
 ) -> None:
     """Find documents that differ only slightly from an earlier one. Resumable."""
+    pairs = Path(dataset.absolute_here(str(pairs)))
+    options.require_earlier(pairs, "--pairs", "the pairs", stages_near_duplicates.is_pairs)
     config = dedup_alone.dedup_config(
         inputs,
         str(pairs.with_suffix("")),
@@ -128,7 +130,6 @@ def near_duplicates(
         work_folder=dataset.absolute_here(str(work_folder)),
     )
     dedup_alone.require_not_read(config, "--pairs", str(pairs), files=True)
-    options.require_earlier(pairs, "--pairs", "the pairs", stages_near_duplicates.is_pairs)
     finished = dedup_alone.write_near_duplicates(config, pairs, workers=workers, watch=not quiet)
     typer.echo(dedup_alone.render_finished(finished, str(pairs)))
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpusmill.config import absolute_here
-from corpusmill.dedup.stages.reference import of_unit, text_step, units_of
+from corpusmill.dedup.stages.reference import of_unit, places_of, text_step, units_of
 from corpusmill.dedup.stages.union import CUT_RANGES, REMOVE_RANGES, cuts_stage, repeats_of
 from corpusmill.engine.work import Input
 from corpusmill.errors import CorruptDataError, PermanentError
@@ -27,7 +27,7 @@ from corpusmill.kernels.mapping import mapped
 from corpusmill.lazy import lazily
 from corpusmill.shuffle.stages import budget
 from corpusmill.shuffle.stages.scatter import packing_of
-from corpusmill.sources.parts import FilePlace, lines_of, parts_of, places_of
+from corpusmill.sources.parts import FilePlace, lines_of, parts_of
 from corpusmill.sources.stages.index import final_stage
 from corpusmill.tokens.records import ContextPlan, Packing, plan_contexts
 from corpusmill.tokens.token_shard import open_token_shard
