@@ -281,9 +281,14 @@ QUOTED = [
     ),
     (
         "near-duplicates.md",
-        "one core compares # MB/s. With a quarter of the text's size as memory, page cache included, the rate is # of",
+        "one core compares # MB/s in that run (signatures alone #): # times rensa, # times datasketch, # times"
+        " datatrove. With a quarter of the text's size as memory, page cache included, the rate is # of that",
         "near_duplicates",
-        ["speed/corpusmill/mb_per_cpu_second", "memory/rate_to_that_in_memory"],
+        [
+            *(f"speed/corpusmill/{rate}mb_per_cpu_second" for rate in ("", "signatures_alone_")),
+            *(f"speed/{peer}/ours_times" for peer in ("rensa", "datasketch", "datatrove")),
+            "memory/rate_to_that_in_memory",
+        ],
     ),
     (
         "near-duplicates.md",
