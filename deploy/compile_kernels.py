@@ -77,6 +77,7 @@ COMMANDS = (
     f"{MIX} --output mixed",
     f"{MIX} --alpha 0.5 --output mixed-by-size",
     "shuffle outputs/demo/latest/webdataset --output tars --contexts-per-shard 5 --seed 7",
+    "shuffle-text sample/0.jsonl --output lines.jsonl --seed 7",
     *(f"verify {configuration['name']}.json" for configuration in EVERYTHING),
 )
 
