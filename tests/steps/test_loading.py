@@ -116,6 +116,18 @@ def test_step_whose_module_lies_in_two_folders_runs_the_one_it_is_identified_by(
     assert load(STEP, identity_of(STEP))()[1] == 4
 
 
+def test_step_after_a_script_set_an_earlier_path_again_is_of_the_root_folder(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(STEP)
+    kept = [*sys.path]
+    for folder, number in ((tmp_path_factory.mktemp("second"), 2), (tmp_path_factory.mktemp("third"), 3)):
+        (folder / "my_filters.py").write_text(f"def value(document=None):\n    return {number}\n")
+        monkeypatch.setenv("CORPUSMILL_ROOT", str(folder))
+        assert load(STEP)() == number
+        sys.path[:] = kept  # has the first root
+
+
 def test_step_whose_imported_module_was_deleted_fails_as_in_a_new_process(root: Path) -> None:
     load(STEP)
     (root / "words.py").unlink()

@@ -154,7 +154,7 @@ EXPECTED = "module:name of a function of one document, or of a class (docs/steps
 FIX_MODULE = "fix the module"
 Identity = dict[str, str]
 _installed_here: dict[str, Identity] = {}  # of each installed module, when this process first loaded it
-_roots: set[str] = set()  # the root folder that is on Python's path: one at a time
+_roots: set[str] = set()  # the root folders that were put on Python's path: one at a time is there
 
 
 class StepChangedError(PermanentError):
@@ -313,9 +313,8 @@ def _require_settings(step: StepConfig, loaded: Any) -> None:
 def _root_on_path() -> Iterator[None]:
     """Search the root folder last. No bytecode is written: it would hide an edit within the same second."""
     root, kept = str(root_folder()), sys.dont_write_bytecode
-    if _roots - {root}:  # another root may have modules of the same names
-        sys.path[:] = [entry for entry in sys.path if entry not in _roots]
-        _roots.clear()
+    if others := _roots - {root}:  # another may have modules of the same names, and whoever kept a path sets it again
+        sys.path[:] = [entry for entry in sys.path if entry not in others]
     if root not in sys.path:
         sys.path.append(root)
         _roots.add(root)
