@@ -102,6 +102,7 @@ def compare_most(examples: int, number: int | None) -> Counter[str]:
             with patch("sys.path", [*sys.path, str(folder / beside.CODE)]):
                 whole = built(folder / "whole", config)
                 by_parts = built_by_parts(folder / "parts", config, parts, order)
+            assert whole.findings == ""
             assert by_parts.differences(whole) == []
             seen[whole.error or "delivered"] += 1
             seen["of several parts"] += parts > 1 and not whole.error

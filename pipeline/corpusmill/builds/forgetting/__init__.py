@@ -6,6 +6,7 @@ Out: rows in the list, a log of requests and of when each was fulfilled, places 
     list file <--add_requests-- ids of a file               steps/takedowns.py
     list file --note_gone--> log: asked by whom, gone since  steps/takedowns.py
     a forgotten text --stretches_of--> Stretch, in all forms finding.py
+    stretches --own_stretches--> those of no other document  staying.py
     files --Finder--> the stretches in them                  finding.py, files.py
     a build --find_remains--> remains of forgotten documents remains.py
     old versions, folders --purge--> removed, or out of reach purge.py
@@ -13,11 +14,11 @@ Out: rows in the list, a log of requests and of when each was fulfilled, places 
 
 The stages join, copies and filter (steps/stages) drop the documents.
 
-A stretch is at least 48 bytes of a forgotten text that occur in no kept text, so finding it means finding the
-forgotten text. It is searched for as text, in JSON and HTML form, as ids of two and four bytes, and as numbers;
-compressed files, archives and tables are opened.
+A stretch is at least 48 bytes of a forgotten text that occur in no document that stays, in none of its fields, so
+finding it means finding the forgotten text. It is searched for as text, in JSON and HTML form, as ids of two and four
+bytes, and as numbers; compressed files, archives and tables are opened.
 
-Invariants: no message, log or file written here contains a text. Documents without a stretch of their own (kept texts
+Invariants: no message, log or file written here contains a text. Documents without a stretch of their own (others
 contain all of them, or they are too short) are counted and reported. Price: some 0.6 GB/s of decompressed bytes a core,
-for any number of stretches. Memory: blocks of 8 MiB.
+for any number of stretches; texts and written documents are read once more. Memory: blocks of 8 MiB.
 """

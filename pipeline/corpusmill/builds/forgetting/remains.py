@@ -7,11 +7,9 @@ before anybody waits for the next one to forget them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +17,7 @@ import orjson
 
 from corpusmill.builds.forgetting.files import strings_in
 from corpusmill.builds.forgetting.finding import Finder, Stretch, stretches_of
+from corpusmill.builds.forgetting.staying import own_stretches
 from corpusmill.builds.graph import open_build
 from corpusmill.config import FORGOTTEN, DatasetConfig, ForgetConfig, work_of
 from corpusmill.dedup.stages.annotating import PAIRS
@@ -31,7 +30,7 @@ from corpusmill.engine.work import Input
 from corpusmill.errors import visible
 from corpusmill.report.figures import counted
 from corpusmill.sources.parts import places_of
-from corpusmill.sources.stages.index import compared_stage, text_stage
+from corpusmill.sources.stages.index import compared_stage
 from corpusmill.steps.decisions import Sorted, key_of
 from corpusmill.steps.stages.applying import COPY
 from corpusmill.steps.stages.decisions import document_keys, left_out_of
@@ -42,9 +41,6 @@ from corpusmill.storage.s3 import S3Store
 from corpusmill.tokens.stages.tokenize import configured_tokenizer
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from corpusmill.engine.build import Build
 
 
@@ -98,19 +94,19 @@ def search_for(build: Build) -> Search:
     places: list[ForgottenPlace] = []
     stretches: list[Stretch] = []
     lost = 0
-    for shard, reasons in forgotten_documents(build):
+    gone = dict(forgotten_documents(build))
+    for shard, ordinals in gone.items():
         try:
             text = open_text_shard(build.folder("index", shard))
         except DamagedStepError:  # reclaimed by an earlier purge
-            lost += len(reasons)
+            lost += len(ordinals)
             continue
         place = places_of(build, shard, text)
-        for ordinal in reasons:
+        for ordinal in ordinals:
             source, line = place(ordinal)
             stretches += stretches_of(len(places), text.document_bytes(ordinal), tokenizer)
             places.append(ForgottenPlace(source, line + 1))
-    shared = _remaining_in(build, {stretch.text for stretch in stretches})
-    own = tuple(stretch for stretch in stretches if stretch.text not in shared)
+    own = own_stretches(build, stretches, gone)
     documents = lost + len(places)
     return Search(tuple(places), own, documents, documents - len({stretch.document for stretch in own}))
 
@@ -123,31 +119,6 @@ def forgotten_documents(build: Build) -> Iterator[tuple[str, list[int]]]:
         ordinals = [document for document, reason in {**copies, **reasons}.items() if reason in {FORGOTTEN, COPY}]
         if ordinals:
             yield shard, sorted(ordinals)
-
-
-def _remaining_in(build: Build, texts: set[bytes]) -> set[bytes]:
-    """The texts that also occur in documents that are not forgotten, whether those are kept or dropped for other
-    reasons.
-
-    Samples and reports contain excerpts of dropped documents. Texts that were reclaimed cannot be checked.
-    """
-    finder, remaining, gone = Finder(texts), set[bytes](), dict(forgotten_documents(build))
-    for shard in build.units("index"):
-        stage = text_stage(build, shard)
-        remaining |= finder.find(open_text_shard(build.folder(stage, shard)).text)
-        if stage != "index":
-            with suppress(DamagedStepError):
-                indexed = open_text_shard(build.folder("index", shard))
-                for part in _without(indexed, gone.get(shard, [])):
-                    remaining |= finder.find(part)
-    return remaining
-
-
-def _without(text: TextShard, gone: list[int]) -> Iterator[NDArray[np.uint8]]:
-    """The texts between the documents in `gone` (ordinals, ascending)."""
-    begins = text.bounds(0, text.documents).astype(int)
-    for before, ordinal in pairwise([-1, *gone, text.documents]):
-        yield text.text[begins[before + 1] : begins[ordinal]]
 
 
 def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:

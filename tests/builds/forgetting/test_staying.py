@@ -1,0 +1,112 @@
+"""What a document that stays shares with a forgotten one, in any of its fields, is no finding."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from corpusmill.builds.forgetting.finding import Finder
+from corpusmill.builds.forgetting.purge import purge
+from corpusmill.builds.forgetting.remains import search_for
+from corpusmill.builds.forgetting.staying import strings_of_other_fields
+from corpusmill.inspect.verify import verify_build
+from tests.system.corpus import make_documents
+from tests.system.test_forget import Row, build, settings, write_list
+
+FORGOTTEN, STAYS = (make_documents(2, seed=seed)[1][:400] for seed in (7, 8))
+PASSAGE = FORGOTTEN[:200]
+
+
+STEPS = """
+def spaced(document):
+    return " ".join(document.text.split())
+
+def kept(document):
+    return document.fields["raw"] is not None
+"""
+
+
+def write_rows(root: Path, rows: list[Row], ending: str = ".jsonl") -> None:
+    """One source file of some kind, and the list, which names the first row."""
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path = root / "corpus" / f"part0{ending}"
+    path.parent.mkdir()
+    if ending == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(zstandard.compress(data) if ending == ".jsonl.zst" else data)
+    write_list(root, {"id": rows[0]["id"]})
+
+
+def require_nothing_found(of: Any) -> None:
+    assert verify_build(of).findings == ()
+    assert purge(of).remains == []
+
+
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module with STEPS."""
+    (tmp_path / "staying_steps.py").write_text(STEPS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "staying_steps"
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst", ".parquet"])
+@pytest.mark.parametrize("other", [{"raw": PASSAGE}, {"raw": {"pages": [f"<p>{FORGOTTEN}</p>"]}}])
+def test_passage_in_another_field_of_a_document_that_stays_is_no_finding(
+    ending: str, other: Row, tmp_path: Path
+) -> None:
+    """Deduplication writes documents back with all their fields."""
+    write_rows(tmp_path, [{"id": "a", "text": FORGOTTEN, **other}, {"id": "b", "text": STAYS, **other}], ending)
+    of = build(settings(tmp_path, "also"))
+    assert search_for(of).unsearchable == (FORGOTTEN in str(other))
+    require_nothing_found(of)
+
+
+def test_address_in_a_forgotten_text_and_the_id_of_a_document_that_stays_is_no_finding(tmp_path: Path) -> None:
+    address = "https://example.org/2024/12/31/how-to-carry-water-up-a-hill-of-stones"
+    write_rows(tmp_path, [{"id": "a", "text": f"Short. {address}"}, {"id": address, "text": STAYS}])
+    require_nothing_found(build(settings(tmp_path, "also", dedup={"mode": "none"})))
+
+
+def test_passage_in_a_field_that_steps_ask_for_is_no_finding(steps: str, tmp_path: Path) -> None:
+    """Nothing is written back: the field is in text shards alone."""
+    write_rows(tmp_path, [{"id": "a", "text": FORGOTTEN, "raw": ""}, {"id": "b", "text": STAYS, "raw": FORGOTTEN}])
+    asking = [{"use": f"{steps}:kept", "fields": ["raw"]}]
+    require_nothing_found(build(settings(tmp_path, "also", dedup={"mode": "none"}, steps=asking)))
+
+
+@pytest.mark.parametrize("before", ["index", "writeback"])
+def test_text_that_a_step_makes_equal_to_a_forgotten_one_is_no_finding(before: str, steps: str, tmp_path: Path) -> None:
+    """It is a copy of nothing: copies have the same text in the sources."""
+    text = " ".join(FORGOTTEN.split())
+    write_rows(tmp_path, [{"id": "a", "text": text}, {"id": "b", "text": text.replace(" ", "  ")}])
+    late = [{"use": f"{steps}:spaced", "before": before}]
+    require_nothing_found(build(settings(tmp_path, "also", steps=late)))
+
+
+PAGE = "A page with a passage that only one person has ever written."
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (json.dumps({"meta": {"text": "other"}, "raw": PAGE}), {PAGE}),
+        (json.dumps({"meta": {"text": PAGE}, "raw": PAGE}), set()),
+        (json.dumps({"meta": {"text": PAGE}, "raw": "other"}), set()),
+        (json.dumps({"raw": PAGE}), set()),
+        (PAGE, set()),
+    ],
+)
+def test_other_fields_count_only_of_a_line_whose_text_has_no_stretch(line: str, expected: set[str]) -> None:
+    """A forgotten document that writeback had left in would have a text with one."""
+    lines = io.BytesIO(f"{{}}\n{line}\r\n".encode())
+    strings = strings_of_other_fields(lines, "meta.text", Finder([PAGE.encode()]))
+    assert strings == {text.encode() for text in expected}
