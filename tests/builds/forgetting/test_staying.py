@@ -20,7 +20,8 @@ from corpusmill.inspect.verify import verify_build
 from tests.system.corpus import make_documents
 from tests.system.test_forget import Row, build, settings, write_list
 
-FORGOTTEN, STAYS = (make_documents(2, seed=seed)[1][:400] for seed in (7, 8))
+TEXTS = [make_documents(2, seed=seed)[1][:400] for seed in (7, 8, 9)]
+FORGOTTEN, STAYS, _ = TEXTS
 PASSAGE = FORGOTTEN[:200]
 
 
@@ -90,6 +91,21 @@ def test_text_that_a_step_makes_equal_to_a_forgotten_one_is_no_finding(before: s
     write_rows(tmp_path, [{"id": "a", "text": text}, {"id": "b", "text": text.replace(" ", "  ")}])
     late = [{"use": f"{steps}:spaced", "before": before}]
     require_nothing_found(build(settings(tmp_path, "also", steps=late)))
+
+
+def test_fields_that_steps_ask_for_of_a_forgotten_document_are_purged(steps: str, tmp_path: Path) -> None:
+    rows = [{"id": str(number), "text": text, "raw": f"by author {number}"} for number, text in enumerate(TEXTS)]
+    rows[0]["raw"] += FORGOTTEN
+    write_rows(tmp_path, rows)
+    asking = [{"use": f"{steps}:kept", "fields": ["raw"]}]
+    config = settings(tmp_path, "also", dedup={"mode": "none"}, steps=asking)
+    of = build(config)
+    require_nothing_found(of)
+    files = [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
+    assert [path for path in files if b"by author 0" in path.read_bytes()] == []
+    assert verify_build(of).findings == ()
+    write_list(tmp_path, {"id": "0"}, {"id": "1"})
+    require_nothing_found(build(config))
 
 
 PAGE = "A page with a passage that only one person has ever written."

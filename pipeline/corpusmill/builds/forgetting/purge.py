@@ -3,7 +3,8 @@
 What is removed, once the newest build has forgotten all documents on the list:
 
 * step folders that this build does not reach, and the reports of other builds that contain some of the text;
-* the index and download outputs of shards that held the documents: reclaimed, so that no step runs again for it;
+* texts and fields in the index and download outputs of shards that held the documents: reclaimed, so that no step
+  runs again for it;
 * every version at the destinations except the one that this build delivered;
 * interrupted uploads and downloads.
 
@@ -239,9 +240,9 @@ def _note_references(build: Build, search: Search, done: Purge) -> None:
 def _reclaim_sources(build: Build, done: Purge) -> None:
     """Reclaim the sources' texts in the work folder, of the shards that held forgotten documents."""
     for shard, _ in forgotten_documents(build):
-        for stage, pattern in HOLDS_SOURCES.items():
+        for stage, patterns in HOLDS_SOURCES.items():
             folder = build.step_folder(stage, shard)
-            receipt = reclaim_outputs(folder, (pattern,))
+            receipt = reclaim_outputs(folder, patterns)
             if receipt is None:
                 done.out_of_reach.append(f"{folder} (in use)")
             else:

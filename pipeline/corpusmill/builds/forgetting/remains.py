@@ -21,7 +21,7 @@ from corpusmill.builds.forgetting.staying import own_stretches
 from corpusmill.builds.graph import open_build
 from corpusmill.config import FORGOTTEN, DatasetConfig, ForgetConfig, work_of
 from corpusmill.dedup.stages.annotating import PAIRS
-from corpusmill.documents.text_shard import TEXT_FILE, TextShard, open_text_shard
+from corpusmill.documents.text_shard import FIELDS_FILE, TEXT_FILE, TextShard, open_text_shard
 from corpusmill.engine.ledger import DamagedStepError
 from corpusmill.engine.ledger.lock import LOCK_NAME
 from corpusmill.engine.runs import delivered_plans
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from corpusmill.engine.build import Build
 
 
-HOLDS_SOURCES = {"download": "files/*", "index": TEXT_FILE}  # outputs of stages that hold the sources' texts
+# Outputs of stages that hold the sources' texts, and other fields of their documents.
+HOLDS_SOURCES = {"download": ("files/*",), "index": (TEXT_FILE, FIELDS_FILE)}
 
 
 @dataclass(frozen=True)
