@@ -235,6 +235,8 @@ def test_near_duplicates_of_references_are_found_and_name_the_reference(tmp_path
     assert {row["id"] for row in written} == {row["id"] for row in rows[20:]} - ({*expected} if not tables else {*()})
     facts = summarize(built).near_duplicates
     assert facts
+    counts = Counter(number for number in held.values() if number)
+    assert facts.by_reference == tuple((of["path"], counts[n]) for n, of in enumerate(references, 1))
     of_reference = [pair for pair in facts.pairs if held[pair.left_out.id]]
     assert of_reference
     for pair in of_reference:

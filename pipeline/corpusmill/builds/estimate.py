@@ -138,8 +138,9 @@ def _puts(size_bytes: float) -> int:
     return 1 if size_bytes <= PART_BYTES else math.ceil(size_bytes / PART_BYTES) + 2
 
 
-# Stages that process references, too.
+# Stages that process references, too; the second ones where near-duplicates of them are sought.
 OF_REFERENCES = {"index", "anchor", "shared", "context", "settle", "border", "match"}
+NEAR_REFERENCES = {"sign", "propose", "sets"}
 OF_SHOWN = {"scatter", "gather", "export", "manifest", "upload"}  # stages that process what a budget shows
 
 
@@ -257,7 +258,8 @@ def _scaled(
     text_bytes = build.total("index", "text_bytes_out")
     reference_text_bytes = text_of_references(config, plan)
     receipts = [receipt for stage in build.graph.names for receipt in build.receipts(stage)]
-    of_references = sum(receipt.seconds for receipt in receipts if receipt.stage in OF_REFERENCES)
+    of_both = OF_REFERENCES | (NEAR_REFERENCES if config.near_duplicates_of_references else set())
+    of_references = sum(receipt.seconds for receipt in receipts if receipt.stage in of_both)
     seconds = sum(
         total.scale * (shown if receipt.stage in OF_SHOWN else 1.0) * receipt.seconds for receipt in receipts
     ) + of_references * reference_text_bytes / max(1, text_bytes)

@@ -166,7 +166,7 @@ def held_of_references(config: DatasetConfig, text_bytes: int) -> list[Held]:
     return [
         Held("reference", TEXT * text_bytes),
         Held("reference_index", anchors * text_bytes),
-        Held("reference_sign", KEYS * text_bytes * bool(config.near_duplicates)),
+        Held("reference_sign", KEYS * text_bytes * config.near_duplicates_of_references),
         Held("reference_context", 0.0, exchanged * text_bytes),
     ]
 

@@ -245,7 +245,8 @@ class NearDuplicateSummary(Facts):
 
     `recall`: the expected share of the pairs of similarity `similarity` that hashing proposes. `groups`: of each kept
     document that has any, the documents that it stands for, itself included. `by_similarity`: of each whole percent,
-    the pairs from there to below the next; 100: equal sets. `pairs`: some, in order of similarity.
+    the pairs from there to below the next; 100: equal sets. `pairs`: some, in order of similarity. `by_reference`: the
+    path of each that was compared with, and how many documents are near-duplicates of its own.
     """
 
     action: Literal["remove", "annotate", "report"]
@@ -258,6 +259,7 @@ class NearDuplicateSummary(Facts):
     text_bytes: Count
     text_bytes_left_out: Count
     by_source: tuple[SourceLeftOut, ...] = ()
+    by_reference: tuple[tuple[str, Count], ...] = ()
     groups: PowerHistogram = PowerHistogram()
     by_similarity: dict[int, Count] = Field(default_factory=dict)
     pairs: tuple[NearDuplicatePair, ...] = ()

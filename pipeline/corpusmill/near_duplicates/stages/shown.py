@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from corpusmill.dedup.stages.context import sections_in
 from corpusmill.lazy import lazily
-from corpusmill.near_duplicates.stages.near_duplicates import documents_at, shares_of
+from corpusmill.near_duplicates.stages.near_duplicates import copies_of_references, documents_at, shares_of
 from corpusmill.near_duplicates.stages.rounds import UNIT, place_among, settings_of
 from corpusmill.sources.stages.index import compared_stage, text_total
 
@@ -39,6 +39,7 @@ def near_duplicates(build: Build) -> NearDuplicateSummary | None:
         by_source=tuple(
             content.SourceLeftOut(path=path, documents=there, left_out=gone) for path, there, gone in shares_of(build)
         ),
+        by_reference=tuple(copies_of_references(build)),
         groups=decided.details["groups"],
         by_similarity=decided.details["by_similarity"],
         pairs=_pairs(build, near.similarity),
