@@ -282,6 +282,6 @@ def _cut(
         numbers = (starts + np.uint64(position)) // np.uint64(size)
         for first, last in pairwise([0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]):
             begin = int(starts[first])
-            ends = (starts + lengths)[first:last] - np.uint64(begin)
+            ends = starts[first:last] + lengths[first:last] - np.uint64(begin)
             yield int(numbers[first]), tokens[begin : begin + int(ends[-1])], ends
         position += len(tokens)
