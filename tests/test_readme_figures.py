@@ -258,6 +258,12 @@ QUOTED = [
     ),
     (
         "sizing.md",
+        "the command 10 s, and 178 shards of 2 MB at most # s, # times the command",
+        "compose_178_shards_of_2MB",
+        ["most_seconds", "most_times_the_command"],
+    ),
+    (
+        "sizing.md",
         "one after the other, take # s at best",
         "airflow_16_shards_of_20MB",
         ["seconds_of_9_tasks_in_a_chain_that_do_nothing/best"],
