@@ -31,9 +31,9 @@ Price: benchmarks/results/near_duplicates.json. On disk 16 bytes x (bands + 1) f
 earlier document of a pair. Memory: BYTES_PER_ROW for each key of a partition; 60 bytes for each of PAIRS_AT_ONCE
 pairs, 24 for each earlier document of one shard, and the runs of 16 MB of text; 36 bytes for each document in `decide`.
 
-In a group of 100,000 near-copies around the threshold a near-copy costs 4.7 to 4.9 documents: its runs are hashed for its
-keys and again for its comparisons and for those of the next ones. In pairs with the FIRST alone it costs 2.7, but one
-in seven of the copies right behind their pages is kept in a site of 1,000 pages; in pairs with the one before, too, it
-costs 3.4, and one in fourteen of the copies five pages behind is kept. With SOON = 3 and ENOUGH = 2 it costs 7 % less,
-and one in ten of the copies that go is kept.
+In a group of 100,000 near-copies around the threshold a near-copy costs 4.7 to 4.9 documents: its runs are hashed for
+its keys and again for its comparisons and for those of the next ones. In pairs with the FIRST alone it costs 2.7, but
+one in seven of the copies right behind their pages is kept in a site of 1,000 pages; in pairs with the one before, too,
+it costs 3.4, and one in fourteen of the copies five pages behind is kept. With SOON = 3 and ENOUGH = 2 it costs 7 %
+less, and one in ten of the copies that go is kept.
 """
