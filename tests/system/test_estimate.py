@@ -115,7 +115,9 @@ def test_estimate_counts_references_by_their_files_and_the_speed_of_the_sample(t
     actual = estimate_dataset(config)
     size = sum(path.stat().st_size for path in (tmp_path / "old").iterdir())
     assert (alone.reference_bytes, actual.reference_bytes) == (None, size)
-    assert actual.tokens == alone.tokens
+    assert (actual.tokens, actual.tokens_low, alone.tokens_low) == (alone.tokens, 0, alone.tokens)
+    assert "has nothing of the references" in render_estimate(actual)
+    assert "(references are not compared)" in render_estimate(actual)
     planned = plan_dataset(config)
     assert open_build(planned).plan.reference_bytes() == size
     built = open_build(build_dataset(config, workers=1))

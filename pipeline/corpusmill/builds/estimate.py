@@ -263,7 +263,8 @@ def _scaled(
     seconds = sum(
         total.scale * (shown if receipt.stage in OF_SHOWN else 1.0) * receipt.seconds for receipt in receipts
     ) + of_references * reference_text_bytes / max(1, text_bytes)
-    removing = config.dedup.mode == "remove" and share < 1
+    removes = "remove" in (config.dedup.mode, config.near_duplicates and config.near_duplicates.action)
+    removing = removes and (share < 1 or bool(plan.references))  # of what the sample has no copy of
     removed = build.total("union", "removed_bytes") if config.dedup.mode != "none" else 0
     cores = os.cpu_count() or 1
     with_tokens = build.total("tokenize", "documents_out") - build.total("tokenize", "documents_empty")
@@ -337,7 +338,9 @@ def _tokens_in_words(estimate: Estimate) -> str:
     tokens, low, high = f"{estimate.tokens:,}", f"{estimate.tokens_low:,}", f"{estimate.tokens_high:,}"
     if estimate.tokens_low or not estimate.tokens:
         return f"{tokens} ({low} to {high})"
-    return f"at most {high}; {tokens} if the whole is no more repetitive than the sample"
+    more = [] if estimate.scale <= 1 else ["is no more repetitive than the sample"]
+    more += [] if estimate.reference_bytes is None else ["has nothing of the references"]
+    return f"at most {high}; {tokens} if the whole {' and '.join(more)}"
 
 
 def _memory_in_words(estimate: Estimate) -> str:
@@ -351,12 +354,8 @@ def _references_in_words(estimate: Estimate) -> list[tuple[str, str]]:
     if estimate.reference_bytes is None:
         return []
     scratch = bytes_text(sum(row[1] + row[2] for row in estimate.held_of_references))
-    return [
-        (
-            "references",
-            f"{bytes_text(estimate.reference_bytes)} to read, {scratch} of text and anchors in the work folder",
-        )
-    ]
+    read = bytes_text(estimate.reference_bytes)
+    return [("references", f"{read} to read, {scratch} of text and anchors in the work folder")]
 
 
 def _moved_in_words(estimate: Estimate) -> list[tuple[str, str]]:
@@ -371,7 +370,9 @@ def render_estimate(estimate: Estimate) -> str:
     """For people."""
     share = f"{estimate.duplicate_share:.1%} of the text"
     whole = estimate.scale <= 1
-    bound = "{}" if whole else "at least {} (the whole is more repetitive than a sample)"
+    why = [] if whole else ["the whole is more repetitive than a sample"]
+    why += [] if estimate.reference_bytes is None else ["references are not compared"]
+    bound = f"at least {{}} ({', '.join(why)})" if why else "{}"
     near = estimate.near_duplicate_share is not None and f"{estimate.near_duplicate_share:.1%} of the documents"
     drawn = "all of it" if whole else f"1 in {estimate.scale:,.1f}"
     rows = [

@@ -31,7 +31,7 @@ LATER = {"anonymous", "requester_pays", "fields"}
 class Estimate:
     """The estimate of a build. `tokens_low` to `tokens_high` is a 95 % interval; sizes are bytes.
 
-    `tokens_low` is 0 where duplicates are removed, because text may repeat text outside the sample.
+    `tokens_low` is 0 where duplicates or near-duplicates are removed, because text may repeat text outside the sample.
     `held`, by stage and kind: rows of builds/room.py, which tell peak disk.
     `duplicate_share` is that within the sample: a lower bound; so is `near_duplicate_share`, of documents.
     `hours` is on `cores` cores like this machine's.
