@@ -17,6 +17,8 @@ from corpusmill.builds.forgetting.purge import purge
 from corpusmill.builds.forgetting.remains import search_for
 from corpusmill.builds.forgetting.staying import strings_of_other_fields
 from corpusmill.inspect.verify import verify_build
+from corpusmill.inspect.verify.destinations import IN_SPITE
+from corpusmill.steps.stages import filter as filter_stage
 from tests.system.corpus import make_documents
 from tests.system.test_forget import Row, build, settings, write_list
 
@@ -26,6 +28,9 @@ PASSAGE = FORGOTTEN[:200]
 
 
 STEPS = """
+def shouted(document):
+    return document.text.upper()
+
 def spaced(document):
     return " ".join(document.text.split())
 
@@ -108,6 +113,29 @@ def test_fields_that_steps_ask_for_of_a_forgotten_document_are_purged(steps: str
     require_nothing_found(build(config))
 
 
+@pytest.mark.parametrize("left_in", ["copies", "join"])
+@pytest.mark.parametrize("late", ["edited", "decontaminated"])
+def test_document_that_the_filter_left_in_is_none_that_stays(
+    left_in: str, late: str, steps: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the texts of a stage alone, or its text was changed and another field still has it."""
+    texts = {"a": FORGOTTEN, "b": FORGOTTEN, "c": STAYS}
+    rows = [{"id": name, "text": text, "raw": text} for name, text in texts.items()]
+    write_rows(tmp_path, rows)
+    (tmp_path / "items.jsonl").write_text(json.dumps({"question": PASSAGE}) + "\n")
+    benchmarks = [{"name": "items", "path": str(tmp_path / "items.jsonl")}]
+    changes: dict[str, Row] = {
+        "edited": {"steps": [{"use": f"{steps}:shouted"}]},
+        "decontaminated": {"decontamination": {"benchmarks": benchmarks, "action": "remove"}},
+    }
+    monkeypatch.setitem(filter_stage.READERS, left_in, lambda _step: {})
+    of = build(settings(tmp_path, "also", **changes[late]))
+    where = [finding.where for finding in verify_build(of).findings if finding.what == IN_SPITE]
+    assert where[0] == f"part0.jsonl line {2 if left_in == 'copies' else 1}"
+    assert len(where) > 1
+    assert purge(of).remains
+
+
 PAGE = "A page with a passage that only one person has ever written."
 
 
@@ -126,3 +154,8 @@ def test_other_fields_count_only_of_a_line_whose_text_has_no_stretch(line: str, 
     lines = io.BytesIO(f"{{}}\n{line}\r\n".encode())
     strings = strings_of_other_fields(lines, "meta.text", Finder([PAGE.encode()]))
     assert strings == {text.encode() for text in expected}
+
+
+def test_other_fields_count_of_a_first_line_behind_a_byte_order_mark() -> None:
+    line = b"\xef\xbb\xbf" + json.dumps({"text": "other", "raw": PAGE}).encode()
+    assert strings_of_other_fields(io.BytesIO(line), "text", Finder([PAGE.encode()])) == {PAGE.encode()}

@@ -17,7 +17,7 @@ import orjson
 
 from corpusmill.builds.forgetting.files import strings_in
 from corpusmill.builds.forgetting.finding import Finder, Stretch, stretches_of
-from corpusmill.builds.forgetting.staying import own_stretches
+from corpusmill.builds.forgetting.staying import own_stretches, texts_after_index
 from corpusmill.builds.graph import open_build
 from corpusmill.config import FORGOTTEN, DatasetConfig, ForgetConfig, work_of
 from corpusmill.dedup.stages.annotating import PAIRS
@@ -124,16 +124,20 @@ def forgotten_documents(build: Build) -> Iterator[tuple[str, list[int]]]:
 
 def kept_in_spite(build: Build) -> Iterator[ForgottenPlace]:
     """Documents on the list that are in the texts of the exports, or were compared for near-duplicates, which
-    `near_duplicates/pairs.jsonl` names: there must be none.
+    `near_duplicates/pairs.jsonl` names, and those and their copies in texts of any stage after index: there must be
+    none.
     """
     forget, decisions = build.config.forget, Sorted(build.folder("decisions", FORGOTTEN))
     assert forget is not None
+    gone = dict(forgotten_documents(build))
     for shard in build.units("index"):
         text: TextShard = open_text_shard(build.folder(compared_stage(build, shard), shard))
         place = places_of(build, shard, text)
         keys = document_keys(text, place, by_id=isinstance(forget.key, str))
-        for ordinal in (decisions.find(keys) >= 0).nonzero()[0].tolist():
-            source, line = place(ordinal)
+        found = {*map(place, (decisions.find(keys) >= 0).nonzero()[0].tolist())}
+        for later, ordinals in texts_after_index(build, shard, gone[shard]) if shard in gone else ():
+            found.update(map(places_of(build, shard, later), ordinals))
+        for source, line in sorted(found):
             yield ForgottenPlace(source, line + 1)
 
 
