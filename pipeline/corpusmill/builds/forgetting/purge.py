@@ -3,14 +3,15 @@
 What is removed, once the newest build has forgotten all documents on the list:
 
 * step folders that this build does not reach, and the reports of other builds that contain some of the text;
-* texts and fields in the index and download outputs of shards that held the documents: reclaimed, so that no step
-  runs again for it;
 * every version at the destinations except the one that this build delivered;
-* interrupted uploads and downloads.
+* interrupted uploads and downloads;
+* texts and fields in the index and download outputs of shards that held the documents: reclaimed, so that no step
+  runs again for it. They say what to search for, so they go last, and stay if something is found: a purge that failed,
+  or was interrupted, can be repeated.
 
 What a purge cannot remove is listed: sources, versions that another dataset is built against or that no run of this
-work folder delivered, destinations that refuse, deleted objects that buckets keep. Then every file and object below the
-work folder and below the dataset's folder at destinations, except on the Hub, is searched, and the purge fails if
+work folder delivered, destinations that refuse, deleted objects that buckets keep. Every other file and object below
+the work folder and below the dataset's folder at destinations, except on the Hub, is searched, and the purge fails if
 anything is found, or if a destination cannot be searched.
 
 Of a work folder in a bucket, and of destinations there, every object is fetched once for that; of the work folder those
@@ -20,9 +21,10 @@ that this build does not need are fetched twice.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -87,7 +89,6 @@ def purge(build: Build) -> Purge:
     done.documents, done.unsearchable = search.documents, search.unsearchable
     _remove_versions(build, done)
     _remove_steps(build, search, done)
-    _reclaim_sources(build, done)
     if is_shared(build.work):
         done.out_of_reach.append(f"mirrors of {address_of(build.work)} on other machines (remove their caches)")
     for folder, endpoint_url in _buckets(build):
@@ -97,6 +98,8 @@ def purge(build: Build) -> Purge:
     done.out_of_reach += [f"{name} (a source)" for name in sorted({place.file for place in search.places})]
     _note_references(build, search, done)
     _search_again(build, search, done)
+    if not (done.remains or done.unsearched):
+        _reclaim_sources(build, done)
     return done
 
 
@@ -249,14 +252,32 @@ def _reclaim_sources(build: Build, done: Purge) -> None:
                 done.reclaimed += [str(folder / name) for name in receipt.reclaimed]
 
 
+def _with_sources(build: Build) -> set[str]:
+    """The files that `_reclaim_sources` removes: paths here, and addresses in a bucket."""
+    names = set[str]()
+    for shard, _ in forgotten_documents(build):
+        for stage, patterns in HOLDS_SOURCES.items():
+            folder, receipt = build.step_folder(stage, shard), build.receipt(stage, shard)
+            places = [str(folder), *(["/".join(attempt_key(folder, receipt.attempt))] if receipt.attempt else [])]
+            outputs = [output.name for output in receipt.outputs]
+            reclaimed = [name for name in outputs if any(fnmatchcase(name, pattern) for pattern in patterns)]
+            names.update(f"{place}/{name}" for place in places for name in reclaimed)
+    return names
+
+
+def _outside(places: set[str], folder: str) -> Callable[[str], bool]:
+    return lambda name: f"{folder}/{name}" not in places
+
+
 def _search_again(build: Build, search: Search, done: Purge) -> None:
+    going = _with_sources(build)
     folders = [build.work, *(Path(folder) for folder, _ in places_of(build.config) if is_local(folder))]
-    files = [path for folder in folders for path in files_below(folder)]
+    files = [path for folder in folders for path in files_below(folder) if str(path) not in going]
     done.searched_files, done.searched_bytes = len(files), sum(path.stat().st_size for path in files)
     done.remains = [str(path) for path, _ in search.in_files(files)]
     for folder, endpoint_url in _buckets(build):
         try:
-            for item in search_store(folder, endpoint_url, search):
+            for item in search_store(folder, endpoint_url, search, _outside(going, folder)):
                 done.searched_files += 1
                 done.searched_bytes += item.size_bytes
                 done.remains += [f"{folder}/{item.name}"] if item.places else []
