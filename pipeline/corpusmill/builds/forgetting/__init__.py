@@ -20,5 +20,6 @@ bytes, and as numbers; compressed files, archives and tables are opened.
 
 Invariants: no message, log or file written here contains a text. Documents without a stretch of their own (others
 contain all of them, or they are too short) are counted and reported. Price: some 0.6 GB/s of decompressed bytes a core,
-for any number of stretches; texts and written documents are read once more. Memory: blocks of 8 MiB.
+0.1 to 0.2 with the stretches of 5,000 documents; texts and written documents are read once more. Memory: blocks of
+8 MiB.
 """
