@@ -37,6 +37,7 @@ SHOWN = {
         "deduplicate_text_datasets/share_of_cpu_seconds",
         "terashuf/share_of_cpu_seconds",
     ],
+    "many_files": ["commands/dedup/ratio"],
     "tokshuf_job": ["megabytes_of_text_per_cpu_second"],
     "shuffle": ["ours/megabytes_per_cpu_second"],
     "transfers": [
